@@ -1,1 +1,27 @@
+//! botgate: one person, one bot.
+//!
+//! ```text
+//!  browser, SDK, web app                             Hermes gateway (one process, many profiles)
+//!    session cookie │ bearer                            /p/bot-alice/v1   key A
+//!           ▼       ▼                                   /p/bot-bob/v1     key B
+//!      ┌──────────────────┐      /p/bot-alice/v1 + key A     ▲
+//!      │       edge       │──────────────────────────────────┘
+//!      └──────────────────┘
+//!        store, audit log, /metrics
+//! ```
+//!
+//! The rooms, in the order in which they may import one another (each only those above it; a test enforces it):
+//!
+//! - [`names`]: parse-only newtypes; the only mapping from a login to a profile
+//! - [`secret`]: keys and tokens that redact and wipe themselves
+//! - [`config`]: the file becomes a validated configuration, once
+//! - [`tasks`]: the only place that spawns
+//! - [`directory`]: the in-memory snapshot login → bot
+//! - [`telemetry`]: metrics, audit log, tracing
 
+pub mod config;
+pub mod directory;
+pub mod names;
+pub mod secret;
+pub mod tasks;
+pub mod telemetry;

@@ -1,0 +1,199 @@
+//! Configuration: the TOML file becomes a validated [`Config`] once, and every error is told at once.
+//!
+//! Invariants: a `Config` needs no further checks; every error names the key, the value and what is allowed; an
+//! unknown key is an error. This room opens no socket and no database, and reads no file but the one it is given.
+
+mod read;
+mod sections;
+mod values;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use sections::parse;
+pub use values::{GatewayUrl, HeaderText, Host, duration_text, parse_duration};
+
+use crate::names::GatewayName;
+
+/// Everything that an operator can set, validated.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Database, master key, audit log and admin socket live here.
+    pub data_dir: PathBuf,
+    /// The public side.
+    pub listen: Listen,
+    /// Address of /metrics, /healthz and /readyz; `None`: not served.
+    pub metrics_address: Option<SocketAddr>,
+    /// At least one; names are unique.
+    pub gateways: Vec<Gateway>,
+    /// Which routes are served beyond the default table.
+    pub routes: Routes,
+    /// Bounds on people, connections and bodies.
+    pub limits: Limits,
+    /// Bounds on waiting.
+    pub deadlines: Deadlines,
+    /// Whether each request is written to the log as one JSON line.
+    pub access_log: bool,
+    /// What happens to a turn when there is no room for its audit records.
+    pub audit_when_full: WhenFull,
+    /// Whether a session cookie counts on a loopback listener without TLS.
+    pub insecure_loopback_cookies: bool,
+}
+
+/// The public side of the edge.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    /// Where to listen; port 0 lets the system choose.
+    pub address: SocketAddr,
+    /// The scheme and authority that people see, without a final slash.
+    pub public_url: Option<String>,
+    /// Authorities that a request may name, besides the bound address.
+    pub hosts: Vec<Host>,
+}
+
+/// One Hermes gateway.
+#[derive(Debug, Clone)]
+pub struct Gateway {
+    /// Its name: a metric label and the value of a bot's `gateway`.
+    pub name: GatewayName,
+    /// Where it listens.
+    pub url: GatewayUrl,
+    /// Turns that it runs at once, for all bots together.
+    pub max_turns: usize,
+    /// File with the default profile's key, with which the proof shows isolation.
+    pub default_api_server_key_file: Option<PathBuf>,
+    /// Promise 12 off: the gateway may run as the edge's own user.
+    pub allow_same_user: bool,
+    /// Further request headers to let through, lower case.
+    pub forward_headers: Vec<HeaderText>,
+    /// Bots that may be assigned to it; `None`: no bound.
+    pub max_bots: Option<usize>,
+}
+
+/// A group of routes that is off unless named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteGroup {
+    /// `/api/sessions…`
+    Sessions,
+    /// `/api/jobs…`
+    Jobs,
+}
+
+/// Which routes are served beyond the default table.
+#[derive(Debug, Clone, Default)]
+pub struct Routes {
+    /// Groups switched on.
+    pub groups: Vec<RouteGroup>,
+    /// The operator's own templates.
+    pub extra: Vec<ExtraRoute>,
+}
+
+/// One template of the operator's own.
+#[derive(Debug, Clone)]
+pub struct ExtraRoute {
+    /// The method, upper case.
+    pub method: String,
+    /// Path below `/p/<profile>`, with `{id}` for an identifier segment.
+    pub template: String,
+    /// Whether it runs the agent and so needs a permit.
+    pub turn: bool,
+}
+
+/// Bounds on people, connections and bodies.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Turns of one person at once.
+    pub turns_per_person: usize,
+    /// Turns of one person that may wait.
+    pub queue_per_person: usize,
+    /// Turns of all people that may wait.
+    pub queue_total: usize,
+    /// Longest wait for a permit.
+    pub queue_wait: Duration,
+    /// Client connections at once.
+    pub connections: usize,
+    /// Client connections at once from one address.
+    pub connections_per_address: usize,
+    /// Longest request body, in bytes.
+    pub max_body_bytes: u64,
+    /// Requests a second of one person; `None`: no bound.
+    pub requests_per_second_per_person: Option<u32>,
+    /// Requests a second from one address; `None`: no bound.
+    pub requests_per_second_per_address: Option<u32>,
+}
+
+/// Bounds on waiting.
+#[derive(Debug, Clone)]
+pub struct Deadlines {
+    /// First byte of a connection.
+    pub first_byte: Duration,
+    /// A whole header section, from its first byte.
+    pub header: Duration,
+    /// Connecting to a gateway.
+    pub connect: Duration,
+    /// The gateway's response head.
+    pub response_head: Duration,
+    /// Silence in a response or tunnel.
+    pub idle: Duration,
+    /// Silence between two requests on a connection.
+    pub keep_alive: Duration,
+    /// Longest silence inside a request body; slower than 1 KiB/s over this time is cut.
+    pub body: Duration,
+    /// Time that running turns get at shutdown.
+    pub drain: Duration,
+}
+
+/// What happens to a turn when there is no room for its audit records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// 503.
+    Refuse,
+    /// The turn runs; the missing record is counted.
+    Drop,
+}
+
+/// One thing wrong with the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// The key's full name, or empty for the file as a whole.
+    pub key: String,
+    /// What is wrong, with the value, and what is allowed.
+    pub message: String,
+}
+
+/// All that is wrong with a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// At least one problem, in the file's order of sections.
+    pub problems: Vec<ConfigProblem>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.problems.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "\n" };
+            let colon = if problem.key.is_empty() { "" } else { ": " };
+            write!(f, "{separator}{}: {}{colon}{}", self.file.display(), problem.key, problem.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Reads and validates a configuration file. Relative paths in it are relative to its own directory.
+///
+/// # Errors
+/// [`ConfigError`] with every problem of the file.
+pub fn load(file: &Path) -> Result<Config, ConfigError> {
+    let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
+        file: file.to_owned(),
+        problems: vec![ConfigProblem { key: String::new(), message: format!("cannot be read: {error}") }],
+    })?;
+    let base = file.parent().unwrap_or(Path::new("."));
+    parse(&text, base).map_err(|problems| ConfigError { file: file.to_owned(), problems })
+}

@@ -1,0 +1,330 @@
+//! The file's sections, in its order: each reads its keys, applies defaults and notes what is wrong.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::read::Section;
+use super::values::{GatewayUrl, HeaderText, Host};
+use super::{Config, ConfigProblem, Deadlines, ExtraRoute, Gateway, Limits, Listen, RouteGroup, Routes, WhenFull};
+use crate::names::GatewayName;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Validates the text of a configuration file; relative paths are taken from `base`.
+///
+/// # Errors
+/// Every problem of the text.
+pub fn parse(text: &str, base: &Path) -> Result<Config, Vec<ConfigProblem>> {
+    let table: toml::Table = match text.parse() {
+        Ok(table) => table,
+        Err(error) => {
+            let message = error.to_string();
+            return Err(vec![ConfigProblem { key: String::new(), message: message.trim_end().to_owned() }]);
+        }
+    };
+    let mut problems = Vec::new();
+    let mut root = Section::root(table, &mut problems);
+    let data_dir = path(&mut root, "data_dir", base).unwrap_or_else(|| base.join("data"));
+    let listen = listen(&mut root.table("listen"));
+    let metrics_address = admin(&mut root.table("admin"));
+    let gateways = gateways(&mut root, base);
+    let routes = routes(&mut root.table("routes"));
+    let limits = limits(&mut root.table("limits"));
+    let deadlines = deadlines(&mut root.table("deadlines"));
+    let access_log = log(&mut root.table("log"));
+    let audit_when_full = audit(&mut root.table("audit"));
+    let insecure_loopback_cookies = sign_in(&mut root.table("sign_in"), &listen);
+    root.not_yet("mcp");
+    root.finish();
+    match problems.is_empty() {
+        true => Ok(Config {
+            data_dir,
+            listen,
+            metrics_address,
+            gateways,
+            routes,
+            limits,
+            deadlines,
+            access_log,
+            audit_when_full,
+            insecure_loopback_cookies,
+        }),
+        false => Err(problems),
+    }
+}
+
+fn path(section: &mut Section<'_>, key: &str, base: &Path) -> Option<PathBuf> {
+    section.parsed(key, |text| match text {
+        "" => Err("a path"),
+        text if text.starts_with('~') => Err("a path; ~ is not expanded here"),
+        text => Ok(base.join(text)),
+    })
+}
+
+fn address(section: &mut Section<'_>, key: &str) -> Option<SocketAddr> {
+    section.parsed(key, |text| text.parse().map_err(|_| "an address and port such as 127.0.0.1:8080"))
+}
+
+fn listen(section: &mut Section<'_>) -> Listen {
+    let address = address(section, "address").unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080)));
+    let public = section.parsed("public_url", |text| {
+        let allowed = "an http or https URL of scheme, host and port only";
+        let uri: http::Uri = text.parse().map_err(|_| allowed)?;
+        let default_port = match uri.scheme_str() {
+            Some("http") => 80,
+            Some("https") => 443,
+            _ => return Err(allowed),
+        };
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(allowed);
+        }
+        let authority = uri.authority().ok_or(allowed)?;
+        let host = Host::parse(authority.as_str(), default_port).ok_or(allowed)?;
+        Ok((text.trim_end_matches('/').to_owned(), host))
+    });
+    let default_port = match public.as_ref().map(|(url, _)| url.starts_with("https:")) {
+        Some(true) => 443,
+        _ => 80,
+    };
+    let mut hosts = section.list("additional_hosts", |text| {
+        Host::parse(text, default_port).ok_or("a host, or host and port, such as 127.0.0.1:8080")
+    });
+    let public_url = public.map(|(url, host)| {
+        hosts.push(host);
+        url
+    });
+    section.not_yet("tls");
+    section.not_yet("trusted_forwarders");
+    section.finish();
+    Listen { address, public_url, hosts }
+}
+
+fn admin(section: &mut Section<'_>) -> Option<SocketAddr> {
+    let metrics = address(section, "metrics_address");
+    section.finish();
+    metrics
+}
+
+fn gateways(root: &mut Section<'_>, base: &Path) -> Vec<Gateway> {
+    let present = root.has("gateway");
+    let gateways = root.tables("gateway", |section| gateway(section, base));
+    if !present {
+        root.problem("gateway", "is missing; add at least one [[gateway]] with a name and a url");
+    }
+    for (at, gateway) in gateways.iter().enumerate() {
+        if gateways[..at].iter().any(|other| other.name == gateway.name) {
+            root.problem("gateway", format!("two gateways are named \"{}\"; names are unique", gateway.name));
+        }
+    }
+    gateways
+}
+
+fn gateway(section: &mut Section<'_>, base: &Path) -> Option<Gateway> {
+    for key in ["name", "url"] {
+        if !section.has(key) {
+            section.problem(key, "is missing");
+        }
+    }
+    let name =
+        section.parsed("name", |text| GatewayName::parse(text).map_err(|_| "1 to 64 characters of A-Z a-z 0-9 . _ -"));
+    let url = section.parsed("url", GatewayUrl::parse);
+    let allow_plaintext = section.boolean("allow_plaintext", false);
+    if url.as_ref().is_some_and(|url| !url.is_loopback()) && !allow_plaintext {
+        section.problem(
+            "url",
+            "leaves this machine without encryption; set allow_plaintext = true if the network is private",
+        );
+    }
+    let max_turns = section.count("max_turns", 1..=100_000, 10);
+    let max_bots = section.integer("max_bots", 1..=1_000_000).and_then(|n| usize::try_from(n).ok());
+    let default_api_server_key_file = path(section, "default_api_server_key_file", base);
+    let allow_same_user = section.boolean("allow_same_user", false);
+    let forward_headers = section.list("forward_headers", HeaderText::parse);
+    section.not_yet("keeper");
+    section.not_yet("orphans");
+    Some(Gateway {
+        name: name?,
+        url: url?,
+        max_turns,
+        default_api_server_key_file,
+        allow_same_user,
+        forward_headers,
+        max_bots,
+    })
+}
+
+fn routes(section: &mut Section<'_>) -> Routes {
+    let groups = section.list("groups", |text| match text {
+        "sessions" => Ok(RouteGroup::Sessions),
+        "jobs" => Ok(RouteGroup::Jobs),
+        "browser-control" => {
+            Err("\"sessions\" or \"jobs\"; \"browser-control\" is reserved, this version does not have it")
+        }
+        _ => Err("\"sessions\" or \"jobs\""),
+    });
+    let extra = section.tables("extra", |extra| {
+        for key in ["method", "template"] {
+            if !extra.has(key) {
+                extra.problem(key, "is missing");
+            }
+        }
+        let method = extra.parsed("method", |text| match text {
+            "GET" | "POST" | "PUT" | "PATCH" | "DELETE" => Ok(text.to_owned()),
+            _ => Err("GET, POST, PUT, PATCH or DELETE"),
+        });
+        let template = extra.parsed("template", template);
+        let turn = extra.boolean("turn", false);
+        extra.not_yet("upgrade");
+        Some(ExtraRoute { method: method?, template: template?, turn })
+    });
+    section.finish();
+    Routes { groups, extra }
+}
+
+/// Health paths answer without a key at the gateway and would tell who has a bot, so no template may name them.
+fn template(text: &str) -> Result<String, &'static str> {
+    let allowed = "an absolute path of literal segments and {id}, such as /v1/things/{id}";
+    let rest = text.strip_prefix('/').ok_or(allowed)?;
+    let fine = rest.split('/').all(|segment| {
+        segment == "{id}"
+            || (!matches!(segment, "" | "." | "..")
+                && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b)))
+    });
+    if !fine || text.len() > 512 {
+        return Err(allowed);
+    }
+    let keyless = ["/health", "/v1/health", "/p/", "/api/platforms/", "/api/cron/", "/v1/browser-control/"];
+    if keyless.iter().any(|start| text == *start || (start.ends_with('/') && text.starts_with(start))) {
+        return Err("a path that the gateway answers only with an API key");
+    }
+    Ok(text.to_owned())
+}
+
+fn limits(section: &mut Section<'_>) -> Limits {
+    let rate = |n: Option<u64>| n.and_then(|n| u32::try_from(n).ok());
+    let limits = Limits {
+        turns_per_person: section.count("turns_per_person", 1..=100_000, 3),
+        queue_per_person: section.count("queue_per_person", 0..=100_000, 4),
+        queue_total: section.count("queue_total", 0..=1_000_000, 1_000),
+        queue_wait: section.duration("queue_wait", SECOND / 10, HOUR, 30 * SECOND),
+        connections: section.count("connections", 1..=1_000_000, 20_000),
+        connections_per_address: section.count("connections_per_address", 1..=1_000_000, 1_000),
+        max_body_bytes: section.integer("max_body_bytes", 1..=1_000_000_000).unwrap_or(10_000_000),
+        requests_per_second_per_person: rate(section.integer("requests_per_second_per_person", 1..=1_000_000)),
+        requests_per_second_per_address: rate(section.integer("requests_per_second_per_address", 1..=1_000_000)),
+    };
+    section.finish();
+    limits
+}
+
+fn deadlines(section: &mut Section<'_>) -> Deadlines {
+    let least = SECOND / 10;
+    let deadlines = Deadlines {
+        first_byte: section.duration("first_byte", least, HOUR, 10 * SECOND),
+        header: section.duration("header", least, HOUR, 10 * SECOND),
+        connect: section.duration("connect", least, 60 * SECOND, 2 * SECOND),
+        response_head: section.duration("response_head", least, 24 * HOUR, 590 * SECOND),
+        idle: section.duration("idle", least, 24 * HOUR, 900 * SECOND),
+        keep_alive: section.duration("keep_alive", least, HOUR, 75 * SECOND),
+        body: section.duration("body", least, HOUR, 10 * SECOND),
+        drain: section.duration("drain", least, HOUR, 30 * SECOND),
+    };
+    section.finish();
+    deadlines
+}
+
+fn log(section: &mut Section<'_>) -> bool {
+    let access = section.boolean("access", false);
+    section.finish();
+    access
+}
+
+fn audit(section: &mut Section<'_>) -> WhenFull {
+    let when_full = section.parsed("when_full", |text| match text {
+        "refuse" => Ok(WhenFull::Refuse),
+        "drop" => Ok(WhenFull::Drop),
+        _ => Err("\"refuse\" or \"drop\""),
+    });
+    section.finish();
+    when_full.unwrap_or(WhenFull::Refuse)
+}
+
+fn sign_in(section: &mut Section<'_>, listen: &Listen) -> bool {
+    let insecure = section.boolean("insecure_loopback", false);
+    if insecure && !listen.address.ip().is_loopback() {
+        section.problem("insecure_loopback", "true needs a loopback listen.address");
+    }
+    section.finish();
+    insecure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        parse(text, Path::new("/etc/botgate"))
+            .err()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|p| format!("{}: {}", p.key, p.message))
+            .collect()
+    }
+
+    const GATEWAY: &str = "[[gateway]]\nname = \"main\"\nurl = \"http://127.0.0.1:8642\"\n";
+
+    #[test]
+    fn the_smallest_file_has_the_documented_defaults() {
+        let config = parse(GATEWAY, Path::new("/etc/botgate")).unwrap();
+        assert_eq!(config.data_dir, Path::new("/etc/botgate/data"));
+        assert_eq!(config.listen.address.to_string(), "127.0.0.1:8080");
+        assert_eq!(config.gateways[0].max_turns, 10);
+        assert_eq!(config.limits.max_body_bytes, 10_000_000);
+        assert_eq!(config.deadlines.response_head, Duration::from_secs(590));
+        assert_eq!(config.audit_when_full, WhenFull::Refuse);
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once() {
+        let found = problems(
+            "data_dir = 3\ncolour = 1\n[listen]\naddress = \"here\"\n[limits]\nqueue_wait = \"soon\"\nturns_per_person = 0\n\
+             [routes]\ngroups = [\"all\"]\n[[gateway]]\nname = \"a b\"\nurl = \"http://10.0.0.1:1\"\n",
+        );
+        for key in [
+            "data_dir",
+            "colour",
+            "listen.address",
+            "limits.queue_wait",
+            "limits.turns_per_person",
+            "routes.groups",
+            "gateway[0].name",
+            "gateway[0].url",
+        ] {
+            assert!(found.iter().any(|p| p.starts_with(&format!("{key}: "))), "{key} in {found:#?}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_off_loopback_needs_consent_to_plaintext() {
+        let text = GATEWAY.replace("127.0.0.1", "10.0.0.1");
+        assert_eq!(problems(&text).len(), 1);
+        assert!(problems(&format!("{text}allow_plaintext = true\n")).is_empty());
+    }
+
+    #[test]
+    fn keyless_paths_cannot_be_added_as_routes() {
+        for bad in
+            ["/health", "/v1/health", "/p/x", "/api/platforms/x/events", "v1/x", "/v1//x", "/v1/{name}", "/v1/../x"]
+        {
+            let text = format!("{GATEWAY}[routes]\nextra = [{{ method = \"GET\", template = \"{bad}\" }}]\n");
+            assert_eq!(problems(&text).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_feature_that_is_not_there_is_never_ignored() {
+        assert_eq!(problems(&format!("{GATEWAY}[mcp]\nupstream = \"http://127.0.0.1:9000/mcp\"\n")).len(), 1);
+    }
+}
