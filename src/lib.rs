@@ -18,10 +18,12 @@
 //! - [`tasks`]: the only place that spawns
 //! - [`directory`]: the in-memory snapshot login → bot
 //! - [`telemetry`]: metrics, audit log, tracing
+//! - [`store`]: people, bots, sessions and runs, kept over restarts
 
 pub mod config;
 pub mod directory;
 pub mod names;
 pub mod secret;
+pub mod store;
 pub mod tasks;
 pub mod telemetry;
