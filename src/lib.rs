@@ -19,11 +19,13 @@
 //! - [`directory`]: the in-memory snapshot login → bot
 //! - [`telemetry`]: metrics, audit log, tracing
 //! - [`identity`]: the one credential of a request, and the live sessions of people
+//! - [`store`]: people, bots, sessions and runs, kept over restarts
 
 pub mod config;
 pub mod directory;
 pub mod identity;
 pub mod names;
 pub mod secret;
+pub mod store;
 pub mod tasks;
 pub mod telemetry;
