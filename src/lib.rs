@@ -18,11 +18,13 @@
 //! - [`tasks`]: the only place that spawns
 //! - [`directory`]: the in-memory snapshot login → bot
 //! - [`telemetry`]: metrics, audit log, tracing
+//! - [`gateway`]: permits and the fair queue, proofs, runs
 //! - [`identity`]: the one credential of a request, and the live sessions of people
 //! - [`store`]: people, bots, sessions and runs, kept over restarts
 
 pub mod config;
 pub mod directory;
+pub mod gateway;
 pub mod identity;
 pub mod names;
 pub mod secret;
