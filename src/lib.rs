@@ -21,11 +21,17 @@
 //! - [`gateway`]: permits and the fair queue, proofs, runs
 //! - [`identity`]: the one credential of a request, and the live sessions of people
 //! - [`store`]: people, bots, sessions and runs, kept over restarts
+//! - [`lifecycle`]: what an operator does to people, bots and sessions while the edge serves
+//! - [`admin`]: the operator's API on a Unix socket; metrics, health and readiness
+//! - [`cli`]: the command line
 
+pub mod admin;
+pub mod cli;
 pub mod config;
 pub mod directory;
 pub mod gateway;
 pub mod identity;
+pub mod lifecycle;
 pub mod names;
 pub mod secret;
 pub mod store;

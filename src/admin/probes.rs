@@ -13,7 +13,6 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use super::connection::{ACCEPT_PAUSE, HEAD_WAIT, serve};
-use crate::directory::GatewayStanding;
 use crate::lifecycle::Control;
 use crate::tasks::Tasks;
 
@@ -71,15 +70,16 @@ async fn metrics(State(control): State<Control>) -> Response {
 
 /// Ready while at least one gateway can be served: one broken gateway of several is no reason to take the edge out.
 async fn ready(State(control): State<Control>) -> Response {
-    let standing = |standing| match standing {
-        GatewayStanding::Proved => "proved",
-        GatewayStanding::Starting => "starting",
-        GatewayStanding::ProofFailed => "proof_failed",
-    };
-    let gateways: Vec<_> = (control.gateways().iter())
-        .map(|gateway| serde_json::json!({ "name": gateway.name(), "standing": standing(gateway.standing()) }))
+    let report = control.prover().report();
+    let gateways: Vec<_> = (report.gateways.iter())
+        .map(|gateway| {
+            serde_json::json!({
+                "name": gateway.name, "standing": gateway.standing, "servable": gateway.servable,
+                "reachable": gateway.reachable, "isolation": gateway.isolation, "fault": gateway.fault,
+            })
+        })
         .collect();
-    let ready = control.gateways().iter().any(|gateway| gateway.standing() == GatewayStanding::Proved);
+    let ready = report.is_ready();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(serde_json::json!({ "ready": ready, "gateways": gateways }))).into_response()
 }

@@ -52,7 +52,7 @@ impl Admin {
     pub(super) fn open(config: &Config) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::new)?;
         let tasks = Tasks::new();
-        let way = runtime.block_on(find(config, &tasks))?;
+        let way = runtime.block_on(find(config))?;
         Ok(Admin { runtime, tasks, way })
     }
 
@@ -122,7 +122,7 @@ pub(super) fn with_admin<T>(
     done.and_then(|value| closed.map(|()| value))
 }
 
-async fn find(config: &Config, tasks: &Tasks) -> Result<Way, Failure> {
+async fn find(config: &Config) -> Result<Way, Failure> {
     let since = Instant::now();
     loop {
         // A control file is followed only to a socket that answers: a killed edge leaves its file behind.
@@ -132,7 +132,7 @@ async fn find(config: &Config, tasks: &Tasks) -> Result<Way, Failure> {
             return Ok(Way::Running(control_file));
         }
         match DataDirLock::acquire(&config.data_dir) {
-            Ok(lock) => return Ok(Way::Here(Box::new(Offline::open(config, lock, tasks).await?))),
+            Ok(lock) => return Ok(Way::Here(Box::new(Offline::open(config, lock).await?))),
             Err(StoreError::Locked { .. }) if since.elapsed() < LOCK_WAIT => tokio::time::sleep(LOCK_PAUSE).await,
             Err(error @ StoreError::Locked { .. }) => {
                 let next = "it answers no commands; wait until it is up, or stop it";

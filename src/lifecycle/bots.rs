@@ -3,9 +3,10 @@
 use crate::config::Gateway;
 use crate::directory::Bot;
 use crate::names::{GatewayName, Login};
-use crate::secret::{ApiServerKey, FreshToken, SecretText, TokenKind};
+use crate::secret::{ApiServerKey, FreshToken, TokenKind};
 use crate::store::{BotKey, BotTokenRow, PersonRow, PersonState, StoreError};
 
+use super::open::default_key;
 use super::{Caller, Control, ControlError, Proof};
 
 impl Control {
@@ -103,12 +104,9 @@ impl Control {
         }
     }
 
-    /// The default profiles' keys. A file that cannot be read is told by the proof and by doctor.
-    pub(super) fn default_keys(&self) -> Vec<(GatewayName, SecretText)> {
-        let read = |gateway: &Gateway| {
-            let text = std::fs::read_to_string(gateway.default_api_server_key_file.as_ref()?).ok()?;
-            Some((gateway.name.clone(), SecretText::new(text.trim().to_owned())))
-        };
+    /// The default profiles' keys. A file that cannot be read is told at the start and by doctor.
+    pub(super) fn default_keys(&self) -> Vec<(GatewayName, ApiServerKey)> {
+        let read = |gateway: &Gateway| Some((gateway.name.clone(), default_key(gateway).ok().flatten()?));
         self.config().gateways.iter().filter_map(read).collect()
     }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest, Sha256};
 
+use crate::directory::Bot;
 use crate::names::{GatewayName, Login, Role};
 use crate::secret::ApiServerKey;
 use crate::store::{ImportLine, ImportOutcome};
@@ -50,6 +51,7 @@ impl Control {
     ) -> Result<ImportReport, ControlError> {
         let gateway = self.choose_gateway(gateway, None)?;
         let mut report = ImportReport::default();
+        let mut adopted: Vec<Login> = Vec::new();
         {
             let _changing = self.changing().await;
             let items = self.without_foreign_keys(items, &mut report);
@@ -76,7 +78,12 @@ impl Control {
                 }
             }
             report.bots = bots.len();
+            adopted.extend(bots.iter().map(|bot: &Bot| bot.login().clone()));
             self.directory().insert(bots);
+        }
+        // Eight of a gateway are proved at once, the others in their turn.
+        if self.is_serving() {
+            self.prover().changed(&adopted);
         }
         report.refused.sort_by_key(|(line, _)| *line);
         let detail = [
