@@ -34,7 +34,9 @@ pub fn router(control: Control) -> Router {
         .route("/session/revoke", post(sessions::revoke))
         .route("/doctor", post(doctor))
         .fallback(|| async { Refused::new(StatusCode::NOT_FOUND, "no_such_call", "no such call") })
-        .method_not_allowed_fallback(|| async { Refused::new(StatusCode::METHOD_NOT_ALLOWED, "method", "not this way") })
+        .method_not_allowed_fallback(|| async {
+            Refused::new(StatusCode::METHOD_NOT_ALLOWED, "method", "not this way")
+        })
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .with_state(control)
 }

@@ -60,7 +60,6 @@ impl Caller {
 }
 
 /// What operations work on.
-#[derive(Debug)]
 pub struct Parts {
     /// The configuration.
     pub config: Arc<Config>,
@@ -82,7 +81,6 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
 }
 
-#[derive(Debug)]
 struct Inner {
     parts: Parts,
     // Held over a store transaction and its live effect: control work only, the data path never takes it.
@@ -91,7 +89,7 @@ struct Inner {
 }
 
 /// The operations. Clones are handles on the same parts.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Control(Arc<Inner>);
 
 impl Control {
