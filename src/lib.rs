@@ -18,9 +18,11 @@
 //! - [`tasks`]: the only place that spawns
 //! - [`directory`]: the in-memory snapshot login → bot
 //! - [`telemetry`]: metrics, audit log, tracing
+//! - [`identity`]: the one credential of a request, and the live sessions of people
 
 pub mod config;
 pub mod directory;
+pub mod identity;
 pub mod names;
 pub mod secret;
 pub mod tasks;

@@ -1,0 +1,345 @@
+//! The live sessions: a sharded map from a token's digest, and per person the way back for revocation.
+//!
+//! Invariants: a lookup takes one short shard lock and no other; changes take the person's entry first and hold it while
+//! they change the digest map, so that no session is put in behind a revocation.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+
+use super::person::{Person, Session, SessionParts};
+use crate::names::{Login, Role, Uid};
+use crate::secret::{PresentedToken, TokenDigest, TokenKind};
+use crate::telemetry::reason::Reason;
+
+/// Use of one session, to be written to the store.
+#[derive(Debug, Clone)]
+pub struct Touched {
+    /// The session's row.
+    pub id: Uid,
+    /// When it ends for want of use, UTC milliseconds.
+    pub idle_expires_at: Option<i64>,
+    /// When it was last used, UTC milliseconds.
+    pub last_used_at: i64,
+}
+
+#[derive(Debug)]
+struct Own {
+    person: Arc<Person>,
+    sessions: HashMap<Uid, TokenDigest>,
+}
+
+#[derive(Debug, Default)]
+struct Maps {
+    by_digest: DashMap<TokenDigest, Arc<Session>>,
+    by_person: DashMap<Uid, Own>,
+    owners: DashMap<Uid, Uid>,
+}
+
+/// All people and their live sessions. Clones are handles on the same maps.
+#[derive(Debug, Clone, Default)]
+pub struct Sessions(Arc<Maps>);
+
+impl Sessions {
+    /// Nobody yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a person known; one who is known already stays as they are. `enabled`: whether their sessions count.
+    pub fn add_person(&self, uid: Uid, login: Login, role: Role, enabled: bool) -> Arc<Person> {
+        match self.0.by_person.entry(uid.clone()) {
+            Entry::Occupied(own) => own.get().person.clone(),
+            Entry::Vacant(place) => {
+                let person = Arc::new(Person::new(uid, login, role));
+                if !enabled {
+                    person.cancelled().cancel();
+                }
+                place.insert(Own { person: person.clone(), sessions: HashMap::new() });
+                person
+            }
+        }
+    }
+
+    /// A person by row.
+    pub fn person(&self, uid: &Uid) -> Option<Arc<Person>> {
+        self.0.by_person.get(uid).map(|own| own.person.clone())
+    }
+
+    /// Puts a session in; `None` when its person is not known.
+    pub fn insert(&self, uid: &Uid, parts: SessionParts) -> Option<Arc<Session>> {
+        let mut own = self.0.by_person.get_mut(uid)?;
+        let session = Arc::new(Session::new(own.person.clone(), parts));
+        own.sessions.insert(session.id().clone(), session.digest());
+        self.0.owners.insert(session.id().clone(), uid.clone());
+        self.0.by_digest.insert(session.digest(), session.clone());
+        Some(session)
+    }
+
+    /// The session that a token opens, at a time in UTC milliseconds. Its cancellation must be looked at again after
+    /// every wait.
+    ///
+    /// # Errors
+    /// Why it opens none.
+    pub fn lookup(&self, token: &PresentedToken, now_ms: i64) -> Result<Arc<Session>, Reason> {
+        if token.kind == TokenKind::Bot {
+            return Err(Reason::CredentialKind);
+        }
+        let session = self.0.by_digest.get(&token.digest).map(|found| found.value().clone());
+        let session = session.ok_or(Reason::CredentialUnknown)?;
+        if session.kind() != token.kind {
+            return Err(Reason::CredentialKind);
+        }
+        if session.cancelled().is_cancelled() {
+            let person = session.person().cancelled().is_cancelled();
+            return Err(if person { Reason::PersonDisabled } else { Reason::SessionRevoked });
+        }
+        if session.is_expired(now_ms) {
+            return Err(Reason::SessionExpired);
+        }
+        session.touch(now_ms);
+        Ok(session)
+    }
+
+    /// Cuts one session off; false when it is not live.
+    pub fn revoke_session(&self, id: &Uid) -> bool {
+        let Some(owner) = self.0.owners.get(id).map(|owner| owner.value().clone()) else { return false };
+        let Some(mut own) = self.0.by_person.get_mut(&owner) else { return false };
+        own.sessions.remove(id).is_some_and(|digest| {
+            self.forget(id, &digest);
+            true
+        })
+    }
+
+    /// Cuts off a person's sessions of the given kinds and tells how many there were.
+    pub fn revoke_kinds(&self, uid: &Uid, kinds: &[TokenKind]) -> usize {
+        let Some(mut own) = self.0.by_person.get_mut(uid) else { return 0 };
+        let before = own.sessions.len();
+        own.sessions.retain(|id, digest| {
+            let hit = self.0.by_digest.get(digest).is_none_or(|session| kinds.contains(&session.kind()));
+            if hit {
+                self.forget(id, digest);
+            }
+            !hit
+        });
+        before - own.sessions.len()
+    }
+
+    /// Disables a person: what they run ends, their sessions stay known and are refused until [`Sessions::enable`].
+    pub fn disable(&self, uid: &Uid) {
+        if let Some(own) = self.0.by_person.get(uid) {
+            own.person.cancelled().cancel();
+        }
+    }
+
+    /// Lets a disabled person back in: a new `Person`, and their sessions with it.
+    pub fn enable(&self, uid: &Uid) {
+        let Some(mut own) = self.0.by_person.get_mut(uid) else { return };
+        if !own.person.cancelled().is_cancelled() {
+            return;
+        }
+        let old = &own.person;
+        let person = Arc::new(Person::new(old.uid().clone(), old.login().clone(), old.role().clone()));
+        for digest in own.sessions.values() {
+            if let Some(mut session) = self.0.by_digest.get_mut(digest) {
+                let renewed = Arc::new(session.renewed(person.clone()));
+                *session = renewed;
+            }
+        }
+        own.person = person;
+    }
+
+    /// Cuts a person and all their sessions off, and leaves the person known and disabled. Tells how many sessions.
+    pub fn revoke_person(&self, uid: &Uid) -> usize {
+        let Some(mut own) = self.0.by_person.get_mut(uid) else { return 0 };
+        own.person.cancelled().cancel();
+        let sessions = std::mem::take(&mut own.sessions);
+        for (id, digest) in &sessions {
+            self.forget(id, digest);
+        }
+        sessions.len()
+    }
+
+    /// Cuts a person off and forgets them.
+    pub fn remove_person(&self, uid: &Uid) {
+        // Taken out first: what is put in later finds nobody.
+        let Some((_, own)) = self.0.by_person.remove(uid) else { return };
+        own.person.cancelled().cancel();
+        for (id, digest) in &own.sessions {
+            self.forget(id, digest);
+        }
+    }
+
+    /// Takes out the sessions that have ended by a time in UTC milliseconds, and tells how many.
+    pub fn sweep(&self, now_ms: i64) -> usize {
+        let ended: Vec<Uid> = (self.0.by_digest.iter())
+            .filter(|session| session.is_expired(now_ms))
+            .map(|session| session.id().clone())
+            .collect();
+        ended.iter().filter(|id| self.revoke_session(id)).count()
+    }
+
+    /// Sessions used at or after a time in UTC milliseconds.
+    pub fn touched_since(&self, since_ms: i64) -> Vec<Touched> {
+        let used = |session: &Session| {
+            let last_used_at = session.last_used_at().filter(|&at| at >= since_ms)?;
+            Some(Touched { id: session.id().clone(), idle_expires_at: session.idle_expires_at(), last_used_at })
+        };
+        self.0.by_digest.iter().filter_map(|session| used(&session)).collect()
+    }
+
+    /// Live sessions, those of disabled people among them.
+    pub fn len(&self) -> usize {
+        self.0.by_digest.len()
+    }
+
+    /// Whether nobody has a live session.
+    pub fn is_empty(&self) -> bool {
+        self.0.by_digest.is_empty()
+    }
+
+    /// Called with the owner's entry held.
+    fn forget(&self, id: &Uid, digest: &TokenDigest) {
+        self.0.owners.remove(id);
+        if let Some((_, session)) = self.0.by_digest.remove(digest) {
+            session.cancelled().cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Idle;
+    use crate::secret::FreshToken;
+
+    struct Fixture {
+        sessions: Sessions,
+        uid: Uid,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let (sessions, uid) = (Sessions::new(), Uid::random());
+            sessions.add_person(uid.clone(), Login::parse("alice").unwrap(), Role::parse("member").unwrap(), true);
+            Fixture { sessions, uid }
+        }
+
+        fn issue(&self, kind: TokenKind, idle: Option<Idle>) -> (PresentedToken, Arc<Session>) {
+            let token = FreshToken::generate(kind);
+            let parts = SessionParts {
+                id: Uid::random(),
+                digest: token.digest(),
+                kind,
+                label: None,
+                created_at: 0,
+                expires_at: 10_000_000,
+                idle,
+            };
+            let session = self.sessions.insert(&self.uid, parts).unwrap();
+            (PresentedToken::parse(token.expose().as_bytes()).unwrap(), session)
+        }
+
+        fn refusal(&self, token: &PresentedToken, now_ms: i64) -> Option<Reason> {
+            self.sessions.lookup(token, now_ms).err()
+        }
+    }
+
+    #[test]
+    fn a_token_opens_its_own_session_until_it_ends() {
+        let f = Fixture::new();
+        let (token, session) = f.issue(TokenKind::Session, None);
+        assert_eq!(f.sessions.lookup(&token, 1).unwrap().id(), session.id());
+        assert_eq!(f.refusal(&token, 9_999_999), None);
+        assert_eq!(f.refusal(&token, 10_000_000), Some(Reason::SessionExpired));
+        let stranger = FreshToken::generate(TokenKind::Session);
+        let stranger = PresentedToken::parse(stranger.expose().as_bytes()).unwrap();
+        assert_eq!(f.refusal(&stranger, 1), Some(Reason::CredentialUnknown));
+    }
+
+    #[test]
+    fn a_bot_token_opens_no_session() {
+        let f = Fixture::new();
+        let (token, _) = f.issue(TokenKind::Bot, None);
+        assert_eq!(f.refusal(&token, 1), Some(Reason::CredentialKind));
+    }
+
+    #[test]
+    fn a_revoked_session_is_cut_and_its_neighbours_are_not() {
+        let f = Fixture::new();
+        let (token, session) = f.issue(TokenKind::Session, None);
+        let (other, neighbour) = f.issue(TokenKind::Personal, None);
+        assert!(f.sessions.revoke_session(session.id()));
+        assert!(!f.sessions.revoke_session(session.id()));
+        assert!(session.cancelled().is_cancelled() && !neighbour.cancelled().is_cancelled());
+        assert_eq!(f.refusal(&token, 1), Some(Reason::CredentialUnknown));
+        assert_eq!(f.refusal(&other, 1), None);
+    }
+
+    #[test]
+    fn revoking_a_kind_leaves_the_other() {
+        let f = Fixture::new();
+        let (session, _) = f.issue(TokenKind::Session, None);
+        let (personal, _) = f.issue(TokenKind::Personal, None);
+        assert_eq!(f.sessions.revoke_kinds(&f.uid, &[TokenKind::Session]), 1);
+        assert_eq!(f.refusal(&session, 1), Some(Reason::CredentialUnknown));
+        assert_eq!(f.refusal(&personal, 1), None);
+    }
+
+    #[test]
+    fn cancellation_is_sticky_over_disable_and_enable() {
+        let f = Fixture::new();
+        let (token, held) = f.issue(TokenKind::Session, None);
+        f.sessions.disable(&f.uid);
+        assert_eq!(f.refusal(&token, 1), Some(Reason::PersonDisabled));
+        f.sessions.enable(&f.uid);
+        assert_eq!(f.refusal(&token, 1), None);
+        assert!(held.cancelled().is_cancelled(), "what ran before stays cut");
+        assert!(!f.sessions.person(&f.uid).unwrap().cancelled().is_cancelled());
+    }
+
+    #[test]
+    fn enabling_somebody_who_is_enabled_cuts_nothing() {
+        let f = Fixture::new();
+        let (_, held) = f.issue(TokenKind::Session, None);
+        f.sessions.enable(&f.uid);
+        f.sessions.disable(&f.uid);
+        assert!(held.cancelled().is_cancelled());
+    }
+
+    #[test]
+    fn revoking_a_person_drops_every_session_for_good() {
+        let f = Fixture::new();
+        let (token, held) = f.issue(TokenKind::Session, None);
+        assert_eq!(f.sessions.revoke_person(&f.uid), 1);
+        assert!(held.cancelled().is_cancelled() && f.sessions.is_empty());
+        f.sessions.enable(&f.uid);
+        assert_eq!(f.refusal(&token, 1), Some(Reason::CredentialUnknown));
+        f.sessions.remove_person(&f.uid);
+        assert!(f.sessions.person(&f.uid).is_none());
+    }
+
+    #[test]
+    fn a_session_put_in_for_a_disabled_person_is_refused() {
+        let f = Fixture::new();
+        f.sessions.disable(&f.uid);
+        let (token, _) = f.issue(TokenKind::Session, None);
+        assert_eq!(f.refusal(&token, 1), Some(Reason::PersonDisabled));
+    }
+
+    #[test]
+    fn use_puts_off_the_idle_end() {
+        let f = Fixture::new();
+        let (token, session) = f.issue(TokenKind::Session, Some(Idle { length_ms: 5_000, expires_at: 5_000 }));
+        assert_eq!(f.refusal(&token, 4_000), None);
+        assert_eq!(session.idle_expires_at(), Some(9_000));
+        assert_eq!(f.refusal(&token, 8_999), None);
+        assert_eq!(f.sessions.touched_since(8_000).len(), 1);
+        assert!(f.sessions.touched_since(9_000).is_empty());
+        assert_eq!(f.refusal(&token, 20_000), Some(Reason::SessionExpired));
+        assert_eq!(f.sessions.sweep(20_000), 1);
+        assert!(f.sessions.is_empty());
+    }
+}
