@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use super::request_body::RequestBody;
 use crate::directory::GatewayTarget;
-use crate::telemetry::metrics::{Metrics, UpstreamGauge};
+use crate::telemetry::metrics::{ConnectionGauge, ConnectionState, Metrics};
 
 /// Idle connections kept per gateway and thread.
 const IDLE_MAX: usize = 64;
@@ -54,7 +54,7 @@ pub struct Link {
     pub(super) connection: Connection<TokioIo<TcpStream>, RequestBody>,
     gateway: usize,
     reused: bool,
-    gauge: UpstreamGauge,
+    gauge: Option<ConnectionGauge>,
 }
 
 impl Link {
@@ -78,7 +78,7 @@ impl Link {
                 connection,
                 gateway: target.index(),
                 reused: false,
-                gauge: metrics.upstream_connection(target.index()),
+                gauge: metrics.upstream_connection(target.index(), ConnectionState::Active),
             })
         };
         tokio::time::timeout(deadline, connecting).await.unwrap_or(Err(ConnectError::Timeout))
@@ -117,7 +117,7 @@ impl Pool {
         loop {
             let mut link = self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(target.index())?.pop()?;
             if link.is_alive() {
-                link.gauge.active();
+                link.gauge.iter_mut().for_each(ConnectionGauge::active);
                 return Some(link);
             }
         }
@@ -129,7 +129,7 @@ impl Pool {
             return;
         }
         link.reused = true;
-        link.gauge.idle();
+        link.gauge.iter_mut().for_each(ConnectionGauge::idle);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(links) = idle.get_mut(link.gateway)
             && links.len() < IDLE_MAX
