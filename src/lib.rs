@@ -18,9 +18,11 @@
 //! - [`tasks`]: the only place that spawns
 //! - [`directory`]: the in-memory snapshot login → bot
 //! - [`telemetry`]: metrics, audit log, tracing
+//! - [`gateway`]: permits and the fair queue, proofs, runs
 
 pub mod config;
 pub mod directory;
+pub mod gateway;
 pub mod names;
 pub mod secret;
 pub mod tasks;
