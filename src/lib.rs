@@ -18,12 +18,18 @@
 //! - [`tasks`]: the only place that spawns
 //! - [`directory`]: the in-memory snapshot login → bot
 //! - [`telemetry`]: metrics, audit log, tracing
-//! - [`identity`]: the one credential of a request, and the live sessions of people
+//! - [`gateway`]: per-gateway permits and fair queue, connections, runs, proof
+//! - [`identity`]: credentials and sessions
+//! - [`proxy`]: the pipeline: authenticate → authorize → rewrite → forward
+//! - [`listener`]: accept, connection bounds, HTTP/1.1 deadlines
 
 pub mod config;
 pub mod directory;
+pub mod gateway;
 pub mod identity;
+pub mod listener;
 pub mod names;
+pub mod proxy;
 pub mod secret;
 pub mod tasks;
 pub mod telemetry;

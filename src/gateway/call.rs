@@ -204,6 +204,11 @@ impl Call {
         std::future::poll_fn(|cx| self.poll_data(cx)).await
     }
 
+    /// Whether the response head has come.
+    pub fn has_head(&self) -> bool {
+        self.answer.is_none()
+    }
+
     /// Whether the response body has been read to its end.
     pub fn is_complete(&self) -> bool {
         self.answer.is_none() && self.body.as_ref().is_none_or(Body::is_end_stream)

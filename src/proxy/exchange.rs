@@ -1,0 +1,256 @@
+//! The exchange: one request from its first decision to its last byte.
+//!
+//! Invariants: it is a guard. Permit, in-flight counts, duration, byte counts, access log and audit records end when it is
+//! dropped, however that comes about: answered, refused, client gone, cut. Nothing here is a pair of calls.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, Method, StatusCode};
+
+use super::authorize::Grant;
+use super::edge::Edge;
+use super::refusal::Refusal;
+use super::routes::{NO_ROUTE, RouteKind};
+use crate::gateway::permits::TurnPermit;
+use crate::gateway::request_body::BodyProgress;
+use crate::names::Identifier;
+use crate::telemetry::access::AccessRecord;
+use crate::telemetry::audit::{ActionRecord, AuditSlots, CloseRecord, OpenRecord, OpenTurn, Outcome, RefusalRecord};
+use crate::telemetry::reason::Reason;
+
+/// Status under which a request counts whose client left before any answer; never sent.
+const CLIENT_GONE: u16 = 499;
+
+/// One request under way.
+pub struct Exchange {
+    edge: Arc<Edge>,
+    request_id: HeaderValue,
+    peer: IpAddr,
+    method: Method,
+    started: Instant,
+    first_byte: Option<Duration>,
+    route: usize,
+    template: &'static str,
+    kind: Option<RouteKind>,
+    grant: Option<Grant>,
+    status: Option<StatusCode>,
+    reason: Option<Reason>,
+    outcome: Outcome,
+    bytes_out: u64,
+    body: Option<Arc<BodyProgress>>,
+    run: Option<Identifier>,
+    // Fields drop in order: the permit passes on only after the turn's record is closed.
+    audit: AuditState,
+    permit: Option<TurnPermit>,
+}
+
+/// How far the turn's records are.
+enum AuditState {
+    /// No record, or it is written.
+    None,
+    /// Room is reserved, nothing is written yet.
+    Reserved(AuditSlots),
+    /// The turn is open.
+    Open(OpenTurn),
+}
+
+impl Exchange {
+    /// A request that has just been read.
+    pub fn open(edge: Arc<Edge>, request_id: HeaderValue, peer: IpAddr, method: Method) -> Self {
+        Exchange {
+            edge,
+            request_id,
+            peer,
+            method,
+            started: Instant::now(),
+            first_byte: None,
+            route: NO_ROUTE,
+            template: "none",
+            kind: None,
+            grant: None,
+            status: None,
+            reason: None,
+            outcome: Outcome::ClientGone,
+            bytes_out: 0,
+            body: None,
+            run: None,
+            audit: AuditState::None,
+            permit: None,
+        }
+    }
+
+    /// The shared state of the edge.
+    pub fn edge(&self) -> &Arc<Edge> {
+        &self.edge
+    }
+
+    /// Value of X-Request-Id.
+    pub fn request_id(&self) -> &HeaderValue {
+        &self.request_id
+    }
+
+    /// The request is on this route.
+    pub fn on_route(&mut self, label: usize, template: &'static str, kind: Option<RouteKind>) {
+        (self.route, self.template, self.kind) = (label, template, kind);
+    }
+
+    /// The request is this person's.
+    pub fn granted(&mut self, grant: Grant) {
+        self.grant = Some(grant);
+    }
+
+    /// The grant, once authorized.
+    pub fn grant(&self) -> Option<&Grant> {
+        self.grant.as_ref()
+    }
+
+    /// Whether the session, or its person, has been revoked since the lookup.
+    pub fn is_revoked(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| grant.session().cancelled().is_cancelled())
+    }
+
+    /// The request holds a permit and room for its records until it ends.
+    pub fn admitted(&mut self, permit: Option<TurnPermit>, slots: Option<AuditSlots>) {
+        self.permit = permit;
+        self.audit = slots.map_or(AuditState::None, AuditState::Reserved);
+    }
+
+    /// Where the request body's fate can be read.
+    pub fn sends(&mut self, body: Arc<BodyProgress>) {
+        self.body = Some(body);
+    }
+
+    /// Writes the turn's `open` record; does not wait for it.
+    pub fn open_turn(&mut self) {
+        if let (AuditState::Reserved(slots), Some(grant)) = (std::mem::replace(&mut self.audit, AuditState::None), &self.grant)
+        {
+            let session = grant.session();
+            self.audit = AuditState::Open(slots.open(OpenRecord {
+                request_id: self.request_id.to_str().unwrap_or_default(),
+                login: session.person().login(),
+                uid: session.person().uid(),
+                role: session.person().role(),
+                session_id: session.id(),
+                credential: session.kind(),
+                profile: grant.bot().profile(),
+                gateway: grant.bot().gateway().name(),
+                method: self.method.as_str(),
+                route: self.template,
+                peer: self.peer,
+            }));
+        }
+    }
+
+    /// Waits until the turn's `open` record is written; at once when there is none.
+    ///
+    /// # Errors
+    /// [`Reason::AuditFailed`]
+    pub async fn opened(&mut self) -> Result<(), Reason> {
+        match &mut self.audit {
+            AuditState::Open(turn) => turn.written().await.map_err(|_| Reason::AuditFailed),
+            AuditState::None | AuditState::Reserved(_) => Ok(()),
+        }
+    }
+
+    /// The answer's head goes out.
+    pub fn answers(&mut self, status: StatusCode) {
+        self.status = Some(status);
+        self.first_byte = Some(self.started.elapsed());
+    }
+
+    /// The answer is a refusal.
+    pub fn refuses(&mut self, refusal: &Refusal) {
+        self.reason = Some(refusal.reason());
+        self.outcome = Outcome::Refused;
+        self.answers(refusal.status());
+    }
+
+    /// Bytes of the answer went out.
+    pub fn sent(&mut self, bytes: usize) {
+        self.bytes_out += bytes as u64;
+    }
+
+    /// How it ended; without a call the client went away.
+    pub fn ends(&mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+
+    /// The run that the request started, and what keeps it to the end of its life.
+    pub fn run_started(&mut self, run: Identifier) -> (Option<TurnPermit>, Option<OpenTurn>) {
+        self.run = Some(run);
+        let turn = match std::mem::replace(&mut self.audit, AuditState::None) {
+            AuditState::Open(turn) => Some(turn),
+            AuditState::None | AuditState::Reserved(_) => None,
+        };
+        (self.permit.take(), turn)
+    }
+
+    fn bytes_in(&self) -> u64 {
+        self.body.as_ref().map_or(0, |body| body.bytes())
+    }
+
+    fn record(&mut self, status: u16, duration: Duration) {
+        match std::mem::replace(&mut self.audit, AuditState::None) {
+            AuditState::Open(turn) => turn.close(CloseRecord {
+                status,
+                outcome: self.outcome,
+                reason: self.reason,
+                bytes_in: self.bytes_in(),
+                bytes_out: self.bytes_out,
+                duration,
+                run_id: self.run.as_ref(),
+            }),
+            AuditState::Reserved(slots) if self.reason.is_none() => {
+                if let Some(grant) = &self.grant {
+                    slots.action(ActionRecord::of_request(
+                        self.request_id.to_str().unwrap_or_default(),
+                        grant.session().person().login(),
+                        grant.session().person().uid(),
+                        self.method.as_str(),
+                        self.template,
+                        status,
+                    ));
+                }
+            }
+            AuditState::Reserved(_) | AuditState::None => {}
+        }
+        if let (Some(reason), Outcome::Refused) = (self.reason, self.outcome) {
+            self.edge.metrics().refused(reason);
+            let person = self.grant.as_ref().map(|grant| grant.session().person());
+            self.edge.audit().refusal(&RefusalRecord {
+                login: person.map(|person| person.login()),
+                uid: person.map(|person| person.uid()),
+                peer: self.peer,
+                reason,
+                request_id: self.request_id.to_str().unwrap_or_default(),
+                route: self.template,
+            });
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let duration = self.started.elapsed();
+        let status = self.status.map_or(CLIENT_GONE, |status| status.as_u16());
+        self.record(status, duration);
+        self.edge.metrics().request_finished(self.route, self.method.as_str(), status, duration, self.first_byte);
+        if let Some(log) = self.edge.access_log() {
+            log.access(&AccessRecord {
+                request_id: self.request_id.to_str().unwrap_or_default(),
+                login: self.grant.as_ref().map(|grant| grant.session().person().login()),
+                bot: self.grant.as_ref().map(|grant| grant.bot().profile()),
+                method: self.method.as_str(),
+                route: self.template,
+                status: self.status.map(|status| status.as_u16()),
+                duration,
+                bytes_in: self.bytes_in(),
+                bytes_out: self.bytes_out,
+                reason: self.reason,
+                peer: self.peer,
+            });
+        }
+    }
+}
