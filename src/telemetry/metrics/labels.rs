@@ -1,0 +1,81 @@
+//! Label values that are not configured names: closed sets.
+
+macro_rules! labels {
+    ($( $(#[$doc:meta])* $type:ident { $( $(#[$item:meta])* $name:ident = $text:literal, )* } )*) => { $(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $type { $( $(#[$item])* $name, )* }
+
+        impl $type {
+            /// Every value, in the order of declaration.
+            pub const ALL: &[$type] = &[$( $type::$name, )*];
+
+            /// The label's value.
+            pub fn as_str(self) -> &'static str {
+                match self { $( $type::$name => $text, )* }
+            }
+        }
+    )* };
+}
+
+labels! {
+    /// What went wrong between the edge and a gateway.
+    UpstreamErrorKind {
+        /// The connection was refused or failed.
+        Connect = "connect",
+        /// No connection in time.
+        ConnectTimeout = "connect_timeout",
+        /// The request could not be sent.
+        Send = "send",
+        /// The answer's head was broken off or was not HTTP.
+        Head = "head",
+        /// The answer's body was broken off.
+        Body = "body",
+        /// No answer's head in time.
+        HeadTimeout = "head_timeout",
+        /// Silence inside a stream or tunnel.
+        IdleTimeout = "idle_timeout",
+        /// An answer that must not pass.
+        Hostile = "hostile",
+        /// The gateway refused the bot's own key.
+        Unauthorized = "unauthorized",
+        /// The gateway does not know the bot's profile.
+        UnknownProfile = "unknown_profile",
+    }
+
+    /// What a connection is doing.
+    ConnectionState {
+        /// A request or an answer is under way.
+        Active = "active",
+        /// Kept alive between two requests.
+        Idle = "idle",
+    }
+
+    /// How far a bot's key is proved.
+    BotState {
+        /// Not proved yet.
+        Unproved = "unproved",
+        /// Its key opens its path, and others do not.
+        Proved = "proved",
+        /// The gateway refuses its key or does not serve its profile.
+        Refused = "refused",
+    }
+
+    /// How an MCP call ended.
+    McpOutcome {
+        /// Passed on and answered.
+        Forwarded = "forwarded",
+        /// Refused here.
+        Refused = "refused",
+        /// The MCP server failed or was out of reach.
+        Failed = "failed",
+    }
+
+    /// What became of a changed configuration.
+    ReloadOutcome {
+        /// In force.
+        Applied = "applied",
+        /// Kept out: it has problems.
+        Rejected = "rejected",
+    }
+}
