@@ -15,6 +15,7 @@ use super::refusal::Refusal;
 use super::routes::{NO_ROUTE, RouteKind};
 use crate::gateway::permits::TurnPermit;
 use crate::gateway::request_body::BodyProgress;
+use crate::identity::Session;
 use crate::names::Identifier;
 use crate::telemetry::access::AccessRecord;
 use crate::telemetry::audit::{ActionRecord, AuditSlots, CloseRecord, OpenRecord, OpenTurn, Outcome, RefusalRecord};
@@ -34,6 +35,7 @@ pub struct Exchange {
     route: usize,
     template: &'static str,
     kind: Option<RouteKind>,
+    session: Option<Arc<Session>>,
     grant: Option<Grant>,
     status: Option<StatusCode>,
     reason: Option<Reason>,
@@ -69,6 +71,7 @@ impl Exchange {
             route: NO_ROUTE,
             template: "none",
             kind: None,
+            session: None,
             grant: None,
             status: None,
             reason: None,
@@ -96,7 +99,17 @@ impl Exchange {
         (self.route, self.template, self.kind) = (label, template, kind);
     }
 
-    /// The request is this person's.
+    /// The client's address.
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// The credential is this session's.
+    pub fn signed_in(&mut self, session: &Arc<Session>) {
+        self.session = Some(Arc::clone(session));
+    }
+
+    /// The session may use this bot.
     pub fn granted(&mut self, grant: Grant) {
         self.grant = Some(grant);
     }
@@ -218,7 +231,7 @@ impl Exchange {
         }
         if let (Some(reason), Outcome::Refused) = (self.reason, self.outcome) {
             self.edge.metrics().refused(reason);
-            let person = self.grant.as_ref().map(|grant| grant.session().person());
+            let person = self.session.as_ref().map(|session| session.person());
             self.edge.audit().refusal(&RefusalRecord {
                 login: person.map(|person| person.login()),
                 uid: person.map(|person| person.uid()),
@@ -240,7 +253,7 @@ impl Drop for Exchange {
         if let Some(log) = self.edge.access_log() {
             log.access(&AccessRecord {
                 request_id: self.request_id.to_str().unwrap_or_default(),
-                login: self.grant.as_ref().map(|grant| grant.session().person().login()),
+                login: self.session.as_ref().map(|session| session.person().login()),
                 bot: self.grant.as_ref().map(|grant| grant.bot().profile()),
                 method: self.method.as_str(),
                 route: self.template,
