@@ -82,7 +82,8 @@ pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) 
     .await;
     let parts = connection.take().map(http1::Connection::into_parts);
     if let (true, false, Some(parts)) = (ended, pace.ended_by_client(), parts) {
-        linger(parts.io.into_inner().into_inner()).await;
+        // Boxed, so that every connection does not carry its buffer from the start.
+        Box::pin(linger(parts.io.into_inner().into_inner())).await;
     }
 }
 

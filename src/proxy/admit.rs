@@ -5,7 +5,7 @@
 
 use super::Worker;
 use super::authorize::Grant;
-use super::exchange::Exchange;
+use super::exchange::{AuditState, Exchange};
 use super::routes::RouteKind;
 use crate::directory::GatewayStanding;
 use crate::gateway::permits::{AdmitError, TurnPermit};
@@ -23,12 +23,12 @@ pub(super) async fn admit(worker: &Worker, exchange: &mut Exchange, grant: &Gran
         false => None,
     };
     let person = grant.session().person().uid();
-    let slots = match kind {
-        RouteKind::Read => None,
-        RouteKind::Change => Some(edge.audit.reserve_one(person)),
-        RouteKind::Turn | RouteKind::RunStart => Some(edge.audit.reserve(person)),
+    let audit = match kind {
+        RouteKind::Read => Ok(AuditState::None),
+        RouteKind::Change => edge.audit.reserve_one(person).map(AuditState::Change),
+        RouteKind::Turn | RouteKind::RunStart => edge.audit.reserve(person).map(AuditState::Reserved),
     };
-    let slots = slots.transpose().map_err(|_| Reason::AuditFull)?;
+    let audit = audit.map_err(|full| full.reason())?;
     if grant.session().cancelled().is_cancelled() {
         return Err(Reason::SessionRevoked);
     }
@@ -36,7 +36,7 @@ pub(super) async fn admit(worker: &Worker, exchange: &mut Exchange, grant: &Gran
         return Err(Reason::Draining);
     }
     servable(grant)?;
-    exchange.admitted(permit, slots);
+    exchange.admitted(permit, audit);
     Ok(())
 }
 

@@ -156,7 +156,7 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         let Some((call, mut exchange)) = self.parts.take() else { return };
         if call.is_complete() {
-            exchange.ends(Outcome::Completed);
+            exchange.ends(Outcome::Finished);
             return;
         }
         // Until the whole request has left, the gateway has no turn to run.
@@ -207,7 +207,7 @@ impl Passing {
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }
             Poll::Ready(None) => {
-                self.under_way.end(Outcome::Completed);
+                self.under_way.end(Outcome::Finished);
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(error))) => {

@@ -18,7 +18,9 @@ use crate::gateway::request_body::BodyProgress;
 use crate::identity::Session;
 use crate::names::Identifier;
 use crate::telemetry::access::AccessRecord;
-use crate::telemetry::audit::{ActionRecord, AuditSlots, CloseRecord, OpenRecord, OpenTurn, Outcome, RefusalRecord};
+use crate::telemetry::audit::{
+    ActionRecord, ActionSlot, Actor, AuditSlots, CloseRecord, OpenRecord, OpenTurn, Outcome, RefusalRecord,
+};
 use crate::telemetry::reason::Reason;
 
 /// Status under which a request counts whose client left before any answer; never sent.
@@ -48,11 +50,13 @@ pub struct Exchange {
     permit: Option<TurnPermit>,
 }
 
-/// How far the turn's records are.
-enum AuditState {
+/// How far the request's records are.
+pub(super) enum AuditState {
     /// No record, or it is written.
     None,
-    /// Room is reserved, nothing is written yet.
+    /// Room for a change's one record.
+    Change(ActionSlot),
+    /// Room for a turn's two records, none of which is written yet.
     Reserved(AuditSlots),
     /// The turn is open.
     Open(OpenTurn),
@@ -125,9 +129,9 @@ impl Exchange {
     }
 
     /// The request holds a permit and room for its records until it ends.
-    pub fn admitted(&mut self, permit: Option<TurnPermit>, slots: Option<AuditSlots>) {
+    pub(super) fn admitted(&mut self, permit: Option<TurnPermit>, audit: AuditState) {
         self.permit = permit;
-        self.audit = slots.map_or(AuditState::None, AuditState::Reserved);
+        self.audit = audit;
     }
 
     /// Where the request body's fate can be read.
@@ -137,22 +141,24 @@ impl Exchange {
 
     /// Writes the turn's `open` record; does not wait for it.
     pub fn open_turn(&mut self) {
-        if let (AuditState::Reserved(slots), Some(grant)) = (std::mem::replace(&mut self.audit, AuditState::None), &self.grant)
-        {
-            let session = grant.session();
-            self.audit = AuditState::Open(slots.open(OpenRecord {
-                request_id: self.request_id.to_str().unwrap_or_default(),
-                login: session.person().login(),
-                uid: session.person().uid(),
-                role: session.person().role(),
-                session_id: session.id(),
-                credential: session.kind(),
-                profile: grant.bot().profile(),
-                gateway: grant.bot().gateway().name(),
-                method: self.method.as_str(),
-                route: self.template,
-                peer: self.peer,
-            }));
+        match (std::mem::replace(&mut self.audit, AuditState::None), &self.grant) {
+            (AuditState::Reserved(slots), Some(grant)) => {
+                let (session, bot) = (grant.session(), grant.bot());
+                self.audit = AuditState::Open(slots.open(OpenRecord {
+                    request_id: self.request_text().into(),
+                    login: session.person().login().clone(),
+                    uid: session.person().uid().clone(),
+                    session_id: session.id().clone(),
+                    credential: session.kind(),
+                    profile: bot.profile().clone(),
+                    gateway: bot.gateway().name().clone(),
+                    method: "POST",
+                    route: self.template,
+                    peer: self.peer,
+                    tunnel: false,
+                }));
+            }
+            (audit, _) => self.audit = audit,
         }
     }
 
@@ -160,10 +166,13 @@ impl Exchange {
     ///
     /// # Errors
     /// [`Reason::AuditFailed`]
-    pub async fn opened(&mut self) -> Result<(), Reason> {
-        match &mut self.audit {
-            AuditState::Open(turn) => turn.written().await.map_err(|_| Reason::AuditFailed),
-            AuditState::None | AuditState::Reserved(_) => Ok(()),
+    pub async fn opened(&self) -> Result<(), Reason> {
+        match &self.audit {
+            AuditState::Open(turn) => turn.written().await.map_err(|error| {
+                tracing::error!(request_id = self.request_text(), %error, "a turn is refused for want of its record");
+                Reason::AuditFailed
+            }),
+            AuditState::None | AuditState::Change(_) | AuditState::Reserved(_) => Ok(()),
         }
     }
 
@@ -195,7 +204,7 @@ impl Exchange {
         self.run = Some(run);
         let turn = match std::mem::replace(&mut self.audit, AuditState::None) {
             AuditState::Open(turn) => Some(turn),
-            AuditState::None | AuditState::Reserved(_) => None,
+            AuditState::None | AuditState::Change(_) | AuditState::Reserved(_) => None,
         };
         (self.permit.take(), turn)
     }
@@ -204,7 +213,12 @@ impl Exchange {
         self.body.as_ref().map_or(0, |body| body.bytes())
     }
 
-    fn record(&mut self, status: u16, duration: Duration) {
+    fn request_text(&self) -> &str {
+        self.request_id.to_str().unwrap_or_default()
+    }
+
+    fn record(&mut self, duration: Duration) {
+        let status = self.status.map(|status| status.as_u16());
         match std::mem::replace(&mut self.audit, AuditState::None) {
             AuditState::Open(turn) => turn.close(CloseRecord {
                 status,
@@ -213,18 +227,18 @@ impl Exchange {
                 bytes_in: self.bytes_in(),
                 bytes_out: self.bytes_out,
                 duration,
-                run_id: self.run.as_ref(),
+                run_id: self.run.clone(),
             }),
-            AuditState::Reserved(slots) if self.reason.is_none() => {
+            AuditState::Change(slot) => {
                 if let Some(grant) = &self.grant {
-                    slots.action(ActionRecord::of_request(
-                        self.request_id.to_str().unwrap_or_default(),
-                        grant.session().person().login(),
-                        grant.session().person().uid(),
-                        self.method.as_str(),
-                        self.template,
-                        status,
-                    ));
+                    let person = grant.session().person();
+                    let by = Actor::Person { login: person.login().clone(), uid: person.uid().clone() };
+                    let mut record = ActionRecord::new(by, "request", grant.bot().profile().as_str(), self.outcome)
+                        .with("method", self.method.as_str())
+                        .with("route", self.template);
+                    record.request_id = Some(self.request_text().into());
+                    record.status = status;
+                    slot.record(record);
                 }
             }
             AuditState::Reserved(_) | AuditState::None => {}
@@ -233,12 +247,11 @@ impl Exchange {
             self.edge.metrics().refused(reason);
             let person = self.session.as_ref().map(|session| session.person());
             self.edge.audit().refusal(&RefusalRecord {
-                login: person.map(|person| person.login()),
-                uid: person.map(|person| person.uid()),
+                person: person.map(|person| (person.login(), person.uid())),
                 peer: self.peer,
                 reason,
-                request_id: self.request_id.to_str().unwrap_or_default(),
-                route: self.template,
+                request_id: self.request_text(),
+                route: (self.route != NO_ROUTE).then_some(self.template),
             });
         }
     }
@@ -248,11 +261,11 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let duration = self.started.elapsed();
         let status = self.status.map_or(CLIENT_GONE, |status| status.as_u16());
-        self.record(status, duration);
+        self.record(duration);
         self.edge.metrics().request_finished(self.route, self.method.as_str(), status, duration, self.first_byte);
         if let Some(log) = self.edge.access_log() {
             log.access(&AccessRecord {
-                request_id: self.request_id.to_str().unwrap_or_default(),
+                request_id: self.request_text(),
                 login: self.session.as_ref().map(|session| session.person().login()),
                 bot: self.grant.as_ref().map(|grant| grant.bot().profile()),
                 method: self.method.as_str(),

@@ -210,7 +210,7 @@ async fn whole(head: response::Parts, body: Bytes, mut exchange: Exchange) -> Re
         return Err((exchange, Reason::SessionRevoked));
     }
     exchange.answers(head.status);
-    exchange.ends(Outcome::Completed);
+    exchange.ends(Outcome::Finished);
     let request_id = exchange.request_id().clone();
     Ok(respond::response(head, &request_id, EdgeBody::whole(body).ending(exchange)))
 }

@@ -110,7 +110,7 @@ async fn serve(worker: &Arc<Worker>, peer: IpAddr, request: Request<Incoming>) -
         Ok(Decision::Forward { grant, kind }) => (grant, kind),
         Ok(Decision::OwnPage(response)) => {
             exchange.answers(response.status());
-            exchange.ends(Outcome::Completed);
+            exchange.ends(Outcome::Finished);
             return finish(exchange, response);
         }
         Err(refusal) => return refuse(exchange, refusal, unread),
@@ -189,7 +189,9 @@ async fn pass(
     let request = forward::Request { parts: &parts, outbound, body, kind };
     match forward::forward(&worker, request, exchange).await {
         Ok(response) => response,
-        Err((exchange, reason)) => refuse(exchange, Refusal::of(reason), unread),
+        // Only a failed connection is certain to have sent nothing.
+        Err((exchange, reason @ Reason::GatewayUnreachable)) => refuse(exchange, Refusal::of(reason), unread),
+        Err((exchange, reason)) => refuse(exchange, Refusal::of(reason).after_sending(), unread),
     }
 }
 

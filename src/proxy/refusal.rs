@@ -19,8 +19,11 @@ const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 pub struct Refusal {
     reason: Reason,
     allow: Option<String>,
-    retry_after_seconds: u32,
+    sent: bool,
 }
+
+/// Seconds in Retry-After: what is full or starting now is usually free again soon.
+const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// What the client sees of a reason.
 struct Shown {
@@ -42,12 +45,17 @@ const fn later(status: StatusCode, kind: &'static str, code: &'static str, messa
 impl Refusal {
     /// A refusal for this reason.
     pub fn of(reason: Reason) -> Self {
-        Refusal { reason, allow: None, retry_after_seconds: 1 }
+        Refusal { reason, allow: None, sent: false }
     }
 
     /// A 405 that tells the methods which are served.
     pub fn method(allow: String) -> Self {
         Refusal { allow: Some(allow), ..Refusal::of(Reason::UnknownMethod) }
+    }
+
+    /// The same, when bytes of the request have left: the client must not repeat it.
+    pub fn after_sending(self) -> Self {
+        Refusal { sent: true, ..self }
     }
 
     /// Why. For metrics, log and audit only.
@@ -63,6 +71,7 @@ impl Refusal {
     /// The response. `close` ends the connection after it, as it must where a request body stays unread.
     pub fn into_response(self, close: bool) -> Response<EdgeBody> {
         let shown = show(self.reason);
+        let retry = shown.retry && !self.sent;
         let text = format!(
             r#"{{"error":{{"message":"{}","type":"{}","param":null,"code":"{}"}}}}"#,
             shown.message, shown.kind, shown.code
@@ -73,12 +82,12 @@ impl Refusal {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(X_SHOULD_RETRY, HeaderValue::from_static(if shown.retry { "true" } else { "false" }));
+        headers.insert(X_SHOULD_RETRY, HeaderValue::from_static(if retry { "true" } else { "false" }));
         if shown.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if shown.retry {
-            headers.insert(RETRY_AFTER, HeaderValue::from(self.retry_after_seconds));
+        if retry {
+            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
         }
         if let Some(allow) = self.allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
             headers.insert(ALLOW, allow);
