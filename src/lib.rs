@@ -22,6 +22,7 @@
 //! - [`identity`]: credentials and sessions
 //! - [`proxy`]: the pipeline: authenticate → authorize → rewrite → forward
 //! - [`listener`]: accept, connection bounds, HTTP/1.1 deadlines
+//! - [`store`]: people, bots, sessions and open runs on disk; keys sealed
 
 pub mod config;
 pub mod directory;
@@ -31,5 +32,6 @@ pub mod listener;
 pub mod names;
 pub mod proxy;
 pub mod secret;
+pub mod store;
 pub mod tasks;
 pub mod telemetry;
