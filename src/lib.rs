@@ -18,7 +18,9 @@
 //! - [`tasks`]: the only place that spawns
 //! - [`directory`]: the in-memory snapshot login → bot
 //! - [`telemetry`]: metrics, audit log, tracing
+//! - [`cli`]: the commands
 
+pub mod cli;
 pub mod config;
 pub mod directory;
 pub mod names;
