@@ -23,7 +23,9 @@
 //! - [`proxy`]: the pipeline: authenticate → authorize → rewrite → forward
 //! - [`listener`]: accept, connection bounds, HTTP/1.1 deadlines
 //! - [`store`]: people, bots, sessions and open runs on disk; keys sealed
+//! - [`cli`]: the commands
 
+pub mod cli;
 pub mod config;
 pub mod directory;
 pub mod gateway;

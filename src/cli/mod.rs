@@ -1,0 +1,3 @@
+//! Command line.
+
+pub mod stand_in;
