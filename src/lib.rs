@@ -22,11 +22,13 @@
 //! - [`identity`]: credentials and sessions
 //! - [`proxy`]: the pipeline: authenticate → authorize → rewrite → forward
 //! - [`listener`]: accept, connection bounds, HTTP/1.1 deadlines
+//! - [`lifecycle`]: judging a gateway against the facts that the edge relies on
 
 pub mod config;
 pub mod directory;
 pub mod gateway;
 pub mod identity;
+pub mod lifecycle;
 pub mod listener;
 pub mod names;
 pub mod proxy;
