@@ -119,6 +119,13 @@ pub(super) const FACTS: &[Fact] = &[
         refused,
     ),
     fact(
+        "refusal-code",
+        "a refused key is told apart from other errors by its code",
+        Path::Own("/v1/models"),
+        Key::Unknown,
+        |a, _| a.error_code_is("gateway_auth_failed"),
+    ),
+    fact(
         "scheme-case",
         "the scheme must read Bearer, exactly",
         Path::Own("/v1/models"),
@@ -199,8 +206,7 @@ pub(super) const FACTS: &[Fact] = &[
 ];
 
 fn refused(answer: &Answer, _own: &str) -> Result<(), String> {
-    answer.status_is(StatusCode::UNAUTHORIZED)?;
-    answer.error_code_is("gateway_auth_failed")
+    answer.status_is(StatusCode::UNAUTHORIZED)
 }
 
 fn lists_own_model(answer: &Answer, own: &str) -> Result<(), String> {
