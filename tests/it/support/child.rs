@@ -15,7 +15,7 @@ use super::poll_for;
 /// A running program with its output in a file. Dropping it stops it: TERM, a bounded wait, KILL.
 #[derive(Debug)]
 pub(crate) struct Child {
-    pid: u32,
+    pid: Pid,
     output: PathBuf,
     stop: Option<SyncSender<Stop>>,
     owner: Option<JoinHandle<Option<ExitStatus>>>,
@@ -56,8 +56,11 @@ impl Child {
         }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
+    /// Sends TERM and does not wait.
+    pub(crate) fn terminate(&self) {
+        if self.is_running() {
+            let _ = kill_process(self.pid, Signal::TERM);
+        }
     }
 
     /// Whether it still runs.
@@ -93,7 +96,7 @@ impl Drop for Child {
 fn own(
     program: Program,
     output: File,
-    started: &SyncSender<std::io::Result<u32>>,
+    started: &SyncSender<std::io::Result<Pid>>,
     stopped: &Receiver<Stop>,
 ) -> Option<ExitStatus> {
     let mut child = match spawn(&program, output) {
@@ -104,7 +107,7 @@ fn own(
         }
     };
     let pid = Pid::from_child(&child);
-    let _ = started.send(Ok(child.id()));
+    let _ = started.send(Ok(pid));
     loop {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);

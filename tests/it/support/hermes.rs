@@ -121,10 +121,6 @@ impl RealGateway {
         self.address
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
     pub(crate) fn default_key(&self) -> &str {
         &self.default_key
     }
@@ -133,8 +129,9 @@ impl RealGateway {
         &self.model
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.pid()
+    /// Asks it to drain and end, and does not wait.
+    pub(crate) fn terminate(&self) {
+        self.child.terminate();
     }
 
     /// What it has printed, for failure messages.

@@ -55,12 +55,23 @@ impl Call {
 
     /// Like [`Call::open`], where no answer is not yet a failure.
     pub(crate) fn try_open(&self, address: SocketAddr) -> io::Result<Incoming> {
+        Incoming::read_head(BufReader::new(self.try_send_only(address)?))
+    }
+
+    /// Sends it and reads nothing. Dropping the connection closes it.
+    #[track_caller]
+    pub(crate) fn send_only(&self, address: SocketAddr) -> TcpStream {
+        self.try_send_only(address)
+            .expect("the peer takes the request")
+    }
+
+    fn try_send_only(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(self.head.as_bytes())?;
         stream.write_all(b"\r\n")?;
         stream.write_all(&self.body)?;
-        Incoming::read_head(BufReader::new(stream))
+        Ok(stream)
     }
 
     /// Sends it and reads the whole answer.

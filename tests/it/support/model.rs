@@ -1,6 +1,7 @@
 //! A stub of a model provider, spoken to like OpenAI's chat completions. Words in the last user message steer it:
 //! `SLEEP:s` waits before it answers, `HOLD` waits for [`StubModel::release`], `WORDS:n:s` answers n words with s
-//! seconds between them, `SIZE:n` answers one word of n bytes. It notes what each call carried and how it ended.
+//! seconds between them, `SIZE:n` answers one word of n bytes, `FAIL:status` refuses with that status. It notes what each call carried and how it ended.
+//! Side calls, like the one that names a session after its first message, carry the same words and are not steered.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -46,6 +47,8 @@ pub(crate) struct ModelCall {
     pub(crate) user: String,
     /// The system message.
     pub(crate) system: String,
+    /// Whether the agent itself asked, with its tools, rather than a side call.
+    pub(crate) is_turn: bool,
     pub(crate) end: End,
 }
 
@@ -106,6 +109,14 @@ impl StubModel {
             .iter()
             .filter(|call| call.user.contains(marker))
             .cloned()
+            .collect()
+    }
+
+    /// Like [`StubModel::calls_with`], without side calls.
+    pub(crate) fn turns_with(&self, marker: &str) -> Vec<ModelCall> {
+        self.calls_with(marker)
+            .into_iter()
+            .filter(|call| call.is_turn)
             .collect()
     }
 
@@ -183,26 +194,40 @@ async fn answer(
         ));
     };
     let user = last_text(&body, "user");
+    let is_turn = body["tools"]
+        .as_array()
+        .is_some_and(|tools| !tools.is_empty());
+    let system = last_text(&body, "system");
     let note = Note::new(
         &shared,
         ModelCall {
             provider_key,
             user: user.clone(),
-            system: last_text(&body, "system"),
+            system,
+            is_turn,
             end: End::Open,
         },
     );
-    if let Some(seconds) = steering(&user, "SLEEP:") {
+    let steer = if is_turn { user.as_str() } else { "" };
+    if let Some(seconds) = steering(steer, "SLEEP:") {
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     }
-    if user.contains("HOLD") {
+    if steer.contains("HOLD") {
         let _ = shared
             .released
             .subscribe()
             .wait_for(|released| *released)
             .await;
     }
-    let words = reply::words(&user);
+    if let Some(status) = steering(steer, "FAIL:").and_then(|code| StatusCode::from_u16(code).ok())
+    {
+        note.finished();
+        return Ok(plain(
+            status,
+            &json!({"error": {"message": "the stub was told to fail", "type": "stub"}}),
+        ));
+    }
+    let words = reply::words(steer);
     if body["stream"] != true {
         note.finished();
         return Ok(plain(StatusCode::OK, &reply::whole(&words)));
