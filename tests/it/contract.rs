@@ -1,6 +1,7 @@
 //! The facts about the gateway that botgate relies on, tried on the real packages.
 
 mod change;
+mod client;
 mod runs;
 mod turns;
 

@@ -8,7 +8,7 @@ use crate::support::hermes::{Bot, RealGateway};
 use crate::support::http::{Answer, Call};
 use crate::support::{eventually, poll_for};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 fn start(gateway: &RealGateway, bot: &Bot, input: &str) -> String {
     let call = Call::post(&bot.path("/v1/runs"), &json!({"input": input})).bearer(&bot.api_key);

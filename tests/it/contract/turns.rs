@@ -9,7 +9,7 @@ use crate::support::hermes::{Bot, RealGateway, Release};
 use crate::support::http::Call;
 use crate::support::model::End;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn turn(bot: &Bot, text: &str, stream: bool) -> Call {
     let message = json!({"role": "user", "content": text});

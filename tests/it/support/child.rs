@@ -1,6 +1,7 @@
 //! A child process that never outlives the test process.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -33,6 +34,8 @@ pub(crate) struct Program {
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) directory: PathBuf,
+    /// What it reads, then end of file. At most a few lines.
+    pub(crate) input: String,
 }
 
 impl Child {
@@ -127,7 +130,7 @@ fn own(
 
 fn spawn(program: &Program, output: File) -> std::io::Result<std::process::Child> {
     let errors = output.try_clone()?;
-    Command::new("/usr/bin/setpriv")
+    let mut child = Command::new("/usr/bin/setpriv")
         .args(["--pdeathsig", "KILL", "--"])
         .arg(&program.path)
         .args(&program.arguments)
@@ -139,9 +142,14 @@ fn spawn(program: &Program, output: File) -> std::io::Result<std::process::Child
                 .map(|(name, value)| (name, value)),
         )
         .current_dir(&program.directory)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(output)
         .stderr(errors)
         .process_group(0)
-        .spawn()
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that does not read its input has closed it.
+        let _ = stdin.write_all(program.input.as_bytes());
+    }
+    Ok(child)
 }

@@ -6,9 +6,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::child::{Child, Program};
+use super::hermes_home::{self, Home};
 use super::http::Call;
 use super::model::StubModel;
-use super::{hermes_home, poll_for, real_parts, venv_program};
+use super::{poll_for, venv_program};
 
 /// Booting takes 3 to 13 s, more when tests keep the cores busy.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
@@ -20,6 +21,22 @@ pub(crate) enum Release {
     Current,
     /// The default key opens every path, a bot's own key none.
     Old,
+}
+
+impl Release {
+    fn venv(self) -> &'static str {
+        match self {
+            Self::Current => "gateway",
+            Self::Old => "old-gateway",
+        }
+    }
+}
+
+/// How a boot ended.
+#[derive(Debug)]
+enum Boot {
+    Answers,
+    Exited,
 }
 
 /// A profile to serve.
@@ -69,20 +86,37 @@ pub(crate) struct RealGateway {
 impl RealGateway {
     /// The current release with the bots of alice and bob, shared by the tests of this process. Tests that change
     /// it, or that fill its turns, start their own.
+    #[track_caller]
     pub(crate) fn shared() -> &'static Self {
-        static SHARED: OnceLock<RealGateway> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start(Release::Current, &[Bot::of("alice"), Bot::of("bob")]))
+        static SHARED: OnceLock<Result<RealGateway, String>> = OnceLock::new();
+        Self::share(&SHARED, Release::Current)
     }
 
     /// The old release with the same bots, shared likewise.
+    #[track_caller]
     pub(crate) fn shared_old() -> &'static Self {
-        static SHARED: OnceLock<RealGateway> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start(Release::Old, &[Bot::of("alice"), Bot::of("bob")]))
+        static SHARED: OnceLock<Result<RealGateway, String>> = OnceLock::new();
+        Self::share(&SHARED, Release::Old)
     }
 
-    /// Starts one and waits until it is healthy.
+    /// A failure is shared too, so that one that takes long is not repeated by every test.
+    #[track_caller]
+    fn share(shared: &'static OnceLock<Result<Self, String>>, release: Release) -> &'static Self {
+        let bots = [Bot::of("alice"), Bot::of("bob")];
+        shared
+            .get_or_init(|| Self::try_start(release, &bots))
+            .as_ref()
+            .unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Starts one and waits until it answers.
     #[track_caller]
     pub(crate) fn start(release: Release, bots: &[Bot]) -> Self {
+        Self::try_start(release, bots).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    fn try_start(release: Release, bots: &[Bot]) -> Result<Self, String> {
+        let hermes = venv_program(release.venv(), "hermes");
         let model = StubModel::start();
         let mut last_output = String::new();
         // The port is free when it is picked, but another process may be faster.
@@ -98,23 +132,29 @@ impl RealGateway {
             for bot in bots {
                 hermes_home::write_bot(&home.hermes(), bot, &model.url());
             }
-            let child = Child::start(program(release, &home, address), &home.path.join("output"));
-            let healthy = poll_for(BOOT_LIMIT, || match answers(address, &default_key) {
-                true => Some(true),
-                false => (!child.is_running()).then_some(false),
+            let child = Child::start(program(&hermes, &home, address), &home.path.join("output"));
+            let end = poll_for(BOOT_LIMIT, || match answers(address, &default_key) {
+                true => Some(Boot::Answers),
+                false => (!child.is_running()).then_some(Boot::Exited),
             });
-            if healthy == Some(true) {
-                return Self {
-                    address,
-                    default_key,
-                    model,
-                    child,
-                    home,
-                };
-            }
             last_output = child.output();
+            match end {
+                Some(Boot::Answers) => {
+                    return Ok(Self {
+                        child,
+                        model,
+                        home,
+                        address,
+                        default_key,
+                    });
+                }
+                Some(Boot::Exited) => {}
+                None => break,
+            }
         }
-        panic!("the gateway does not come up; its last output:\n{last_output}");
+        Err(format!(
+            "the {release:?} gateway does not come up; its last output:\n{last_output}"
+        ))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -170,12 +210,7 @@ fn free_address() -> SocketAddr {
         .expect("a bound socket has an address")
 }
 
-fn program(release: Release, home: &Home, address: SocketAddr) -> Program {
-    let venv = match release {
-        Release::Current => "gateway",
-        Release::Old => "old-gateway",
-    };
-    let path = venv_program(venv, "hermes");
+fn program(path: &Path, home: &Home, address: SocketAddr) -> Program {
     let programs = path
         .parent()
         .map(Path::display)
@@ -195,57 +230,12 @@ fn program(release: Release, home: &Home, address: SocketAddr) -> Program {
         ("NO_PROXY", "127.0.0.1,localhost".to_owned()),
     ];
     Program {
-        path,
+        path: path.to_owned(),
         arguments: vec!["gateway".to_owned(), "run".to_owned()],
         environment: environment
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
         directory: home.path.clone(),
-    }
-}
-
-/// A directory that is removed with its owner, or by a later run if this process ends first.
-#[derive(Debug)]
-struct Home {
-    path: PathBuf,
-}
-
-impl Home {
-    fn new() -> Self {
-        let homes = real_parts().join("homes");
-        std::fs::create_dir_all(&homes).expect("a directory for homes");
-        remove_stale(&homes);
-        let prefix = format!("{}.", std::process::id());
-        let path = tempfile::Builder::new()
-            .prefix(&prefix)
-            .tempdir_in(&homes)
-            .expect("a new home")
-            .keep();
-        std::fs::create_dir(path.join("user")).expect("a new directory takes an entry");
-        Self { path }
-    }
-
-    fn hermes(&self) -> PathBuf {
-        self.path.join("hermes")
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
-}
-
-/// Shared gateways end with the process and leave their homes; each is named after its process.
-fn remove_stale(homes: &Path) {
-    for entry in std::fs::read_dir(homes).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name
-            .to_str()
-            .and_then(|name| name.split('.').next())
-            .unwrap_or_default();
-        if !owner.is_empty() && !Path::new("/proc").join(owner).exists() {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
+        input: String::new(),
     }
 }

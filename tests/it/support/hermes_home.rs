@@ -1,4 +1,4 @@
-//! The files of a throw-away Hermes home.
+//! A throw-away Hermes home and its files.
 
 use std::fs;
 use std::io::Write;
@@ -9,13 +9,61 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::hermes::Bot;
+use super::real_parts;
+
+/// A directory that is removed with its owner, or by a later run if this process ends first.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) path: PathBuf,
+}
+
+impl Home {
+    pub(super) fn new() -> Self {
+        let homes = real_parts().join("homes");
+        fs::create_dir_all(&homes).expect("a directory for homes");
+        remove_stale(&homes);
+        let prefix = format!("{}.", std::process::id());
+        let path = tempfile::Builder::new()
+            .prefix(&prefix)
+            .tempdir_in(&homes)
+            .expect("a new home")
+            .keep();
+        fs::create_dir(path.join("user")).expect("a new directory takes an entry");
+        Self { path }
+    }
+
+    /// What HERMES_HOME names.
+    pub(super) fn hermes(&self) -> PathBuf {
+        self.path.join("hermes")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Shared gateways end with the process and leave their homes; each is named after its process.
+fn remove_stale(homes: &Path) {
+    for entry in fs::read_dir(homes).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name
+            .to_str()
+            .and_then(|name| name.split('.').next())
+            .unwrap_or_default();
+        if !owner.is_empty() && !Path::new("/proc").join(owner).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
 
 /// Writes the default profile: the gateway's own settings, its key and its provider.
 pub(super) fn write_default(home: &Path, listen: SocketAddr, key: &str, model_url: &str) {
     directory(&home.join("profiles"));
     let config = format!(
         "{}gateway:\n  multiplex_profiles: true\n  api_server:\n    enabled: true\n    host: {}\n    port: {}\n",
-        model(model_url, "sk-provider-default"),
+        common(model_url, "sk-provider-default"),
         listen.ip(),
         listen.port(),
     );
@@ -32,7 +80,7 @@ pub(super) fn write_bot(home: &Path, bot: &Bot, model_url: &str) {
         .join("profiles")
         .join(format!(".{}.staging", bot.profile));
     directory(&staging);
-    let mut config = model(model_url, &bot.provider_key);
+    let mut config = common(model_url, &bot.provider_key);
     if let Some(mcp) = &bot.mcp {
         let server =
             json!({"url": mcp.url, "headers": {"Authorization": "Bearer ${CORP_MCP_TOKEN}"}});
@@ -66,13 +114,14 @@ fn write_environment(profile: &Path, bot: &Bot) {
     fs::rename(new, profile.join(".env")).expect("the file can be put in place");
 }
 
-/// JSON strings are YAML strings too.
-fn model(url: &str, provider_key: &str) -> String {
+/// What every profile has. JSON is YAML too.
+fn common(url: &str, provider_key: &str) -> String {
     let model = json!({
         "default": "stub-model", "provider": "custom", "base_url": url, "api_key": provider_key,
         "context_length": 200_000,
     });
-    format!("model: {model}\n")
+    // Nothing may be installed at run time beside what is pinned.
+    format!("model: {model}\nsecurity:\n  allow_lazy_installs: false\n")
 }
 
 fn directory(path: &Path) {

@@ -2,6 +2,7 @@
 //! whatever a fixture starts it also stops.
 
 pub(crate) mod child;
+pub(crate) mod client;
 pub(crate) mod hermes;
 mod hermes_home;
 pub(crate) mod http;

@@ -1,12 +1,13 @@
 //! A stub of a model provider, spoken to like OpenAI's chat completions. Words in the last user message steer it:
 //! `SLEEP:s` waits before it answers, `HOLD` waits for [`StubModel::release`], `WORDS:n:s` answers n words with s
-//! seconds between them, `SIZE:n` answers one word of n bytes, `FAIL:status` refuses with that status. It notes what each call carried and how it ended.
+//! seconds between them, `SIZE:n` answers one word of n bytes, `FAIL:status` refuses with that status. It notes what
+//! each call carried and how it ended.
 //! Side calls, like the one that names a session after its first message, carry the same words and are not steered.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,41 +21,17 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use self::calls::{Calls, Note};
 use self::reply::Reply;
 
+pub(crate) use self::calls::{End, ModelCall};
+
+mod calls;
 mod reply;
-
-/// The most calls that are noted; a test that makes more is broken.
-const CALL_LIMIT: usize = 10_000;
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It has not.
-    Open,
-    /// The whole answer was taken.
-    Finished,
-    /// The caller left before the answer was over.
-    Abandoned,
-}
-
-/// What one call carried.
-#[derive(Clone, Debug)]
-pub(crate) struct ModelCall {
-    /// The provider key, without its scheme.
-    pub(crate) provider_key: String,
-    /// The last user message.
-    pub(crate) user: String,
-    /// The system message.
-    pub(crate) system: String,
-    /// Whether the agent itself asked, with its tools, rather than a side call.
-    pub(crate) is_turn: bool,
-    pub(crate) end: End,
-}
 
 #[derive(Debug)]
 struct Shared {
-    calls: Mutex<Vec<ModelCall>>,
+    calls: Arc<Calls>,
     released: watch::Sender<bool>,
 }
 
@@ -74,7 +51,7 @@ impl StubModel {
             .local_addr()
             .expect("a bound socket has an address");
         let shared = Arc::new(Shared {
-            calls: Mutex::default(),
+            calls: Arc::default(),
             released: watch::Sender::new(false),
         });
         let (stop, stopped) = watch::channel(false);
@@ -104,12 +81,7 @@ impl StubModel {
 
     /// The calls whose last user message contains `marker`, in the order of their arrival.
     pub(crate) fn calls_with(&self, marker: &str) -> Vec<ModelCall> {
-        let calls = self.shared.calls.lock().expect("no holder panics");
-        calls
-            .iter()
-            .filter(|call| call.user.contains(marker))
-            .cloned()
-            .collect()
+        self.shared.calls.with(marker)
     }
 
     /// Like [`StubModel::calls_with`], without side calls.
@@ -199,7 +171,7 @@ async fn answer(
         .is_some_and(|tools| !tools.is_empty());
     let system = last_text(&body, "system");
     let note = Note::new(
-        &shared,
+        &shared.calls,
         ModelCall {
             provider_key,
             user: user.clone(),
@@ -277,42 +249,5 @@ fn last_text(body: &Value, role: &str) -> String {
             .collect::<Vec<_>>()
             .join(" "),
         _ => String::new(),
-    }
-}
-
-/// A noted call; how it ended is decided by whether [`Note::finished`] came before the drop.
-#[derive(Debug)]
-struct Note {
-    shared: Arc<Shared>,
-    index: usize,
-}
-
-impl Note {
-    fn new(shared: &Arc<Shared>, call: ModelCall) -> Self {
-        let mut calls = shared.calls.lock().expect("no holder panics");
-        assert!(calls.len() < CALL_LIMIT, "more than {CALL_LIMIT} calls");
-        calls.push(call);
-        Self {
-            shared: Arc::clone(shared),
-            index: calls.len() - 1,
-        }
-    }
-
-    fn finished(&self) {
-        self.end(End::Finished);
-    }
-
-    fn end(&self, end: End) {
-        let mut calls = self.shared.calls.lock().expect("no holder panics");
-        let call = &mut calls[self.index];
-        if call.end == End::Open {
-            call.end = end;
-        }
-    }
-}
-
-impl Drop for Note {
-    fn drop(&mut self) {
-        self.end(End::Abandoned);
     }
 }

@@ -12,7 +12,8 @@ use http_body::{Body, Frame};
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 
-use super::{Note, steering};
+use super::calls::Note;
+use super::steering;
 
 /// The words of an answer and the pause after each.
 #[derive(Debug)]
