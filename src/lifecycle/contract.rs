@@ -28,10 +28,7 @@ pub struct Subject {
 impl Subject {
     /// `profile` as it stands in a path; `key` is its API key. `None` if the key cannot stand in a header.
     pub fn new(profile: &str, key: &str) -> Option<Self> {
-        Some(Self {
-            profile: profile.to_owned(),
-            authorization: bearer(key)?,
-        })
+        Some(Self { profile: profile.to_owned(), authorization: bearer(key)? })
     }
 }
 
@@ -47,28 +44,17 @@ pub struct Gateway {
 impl Gateway {
     /// The gateway at `address`, judged through the bot `own`.
     pub fn new(address: SocketAddr, own: Subject) -> Self {
-        Self {
-            address,
-            own,
-            neighbour: None,
-            default: None,
-        }
+        Self { address, own, neighbour: None, default: None }
     }
 
     /// Another bot on the same gateway; without one, isolation between bots stays untried.
     pub fn with_neighbour(self, neighbour: Subject) -> Self {
-        Self {
-            neighbour: Some(neighbour),
-            ..self
-        }
+        Self { neighbour: Some(neighbour), ..self }
     }
 
     /// The default profile's key; without it, the fact that bots refuse it stays untried.
     pub fn with_default_key(self, key: &str) -> Self {
-        Self {
-            default: bearer(key),
-            ..self
-        }
+        Self { default: bearer(key), ..self }
     }
 }
 
@@ -115,11 +101,7 @@ pub async fn check(gateway: &Gateway) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(FACTS.len());
     for fact in FACTS {
         let verdict = try_fact(gateway, fact).await;
-        outcomes.push(Outcome {
-            name: fact.name,
-            fact: fact.says,
-            verdict,
-        });
+        outcomes.push(Outcome { name: fact.name, fact: fact.says, verdict });
     }
     outcomes
 }

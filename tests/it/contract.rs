@@ -11,14 +11,11 @@ use super::support::hermes::{Bot, RealGateway};
 use super::support::http::Call;
 
 fn outcomes(gateway: &RealGateway) -> Vec<Outcome> {
-    let subject =
-        |bot: Bot| Subject::new(&bot.profile, &bot.api_key).expect("fixture keys fit a header");
+    let subject = |bot: Bot| Subject::new(&bot.profile, &bot.api_key).expect("fixture keys fit a header");
     let target = Gateway::new(gateway.address(), subject(Bot::of("alice")))
         .with_neighbour(subject(Bot::of("bob")))
         .with_default_key(gateway.default_key());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(check(&target))
 }
 
@@ -58,9 +55,7 @@ fn facts_without_their_key_or_gateway_are_untried() {
     let own = Subject::new("bot-alice", "a-key-for-nobody").expect("it fits a header");
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let target = Gateway::new(nobody.expect("a loopback port"), own);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     for outcome in runtime.expect("a runtime").block_on(check(&target)) {
         assert!(matches!(outcome.verdict, Verdict::Untried(_)), "{outcome}");
     }
@@ -71,15 +66,8 @@ fn facts_without_their_key_or_gateway_are_untried() {
 fn an_encoded_profile_name_reaches_the_bot() {
     let gateway = RealGateway::shared();
     let alice = Bot::of("alice");
-    for segment in [
-        "bot%2Dalice",
-        "bot-alice%20",
-        "%20bot-alice",
-        "bot-alice%0a",
-    ] {
-        let answer = Call::get(&format!("/p/{segment}/v1/models"))
-            .bearer(&alice.api_key)
-            .send(gateway.address());
+    for segment in ["bot%2Dalice", "bot-alice%20", "%20bot-alice", "bot-alice%0a"] {
+        let answer = Call::get(&format!("/p/{segment}/v1/models")).bearer(&alice.api_key).send(gateway.address());
         assert_eq!((segment, answer.status), (segment, 200));
         assert_eq!(answer.json()["data"][0]["id"], "bot-alice");
     }
@@ -91,9 +79,7 @@ fn of_two_keys_the_first_counts() {
     let gateway = RealGateway::shared();
     let (alice, bob) = (Bot::of("alice"), Bot::of("bob"));
     let status = |first: &Bot, second: &Bot| {
-        let call = Call::get(&alice.path("/v1/models"))
-            .bearer(&first.api_key)
-            .bearer(&second.api_key);
+        let call = Call::get(&alice.path("/v1/models")).bearer(&first.api_key).bearer(&second.api_key);
         call.send(gateway.address()).status
     };
     assert_eq!(status(&alice, &bob), 200);

@@ -57,14 +57,7 @@ const fn fact(
     key: Key,
     holds: fn(&Answer, &str) -> Result<(), String>,
 ) -> Fact {
-    Fact {
-        name,
-        says,
-        path,
-        key,
-        extra: Extra::None,
-        holds,
-    }
+    Fact { name, says, path, key, extra: Extra::None, holds }
 }
 
 /// Every fact that `check` tries, in the order of the reports.
@@ -104,20 +97,8 @@ pub(super) const FACTS: &[Fact] = &[
         Key::Own,
         refused,
     ),
-    fact(
-        "unknown-key-refused",
-        "a key that nobody holds is refused",
-        Path::Own("/v1/models"),
-        Key::Unknown,
-        refused,
-    ),
-    fact(
-        "no-key-refused",
-        "a request without a key is refused",
-        Path::Own("/v1/models"),
-        Key::None,
-        refused,
-    ),
+    fact("unknown-key-refused", "a key that nobody holds is refused", Path::Own("/v1/models"), Key::Unknown, refused),
+    fact("no-key-refused", "a request without a key is refused", Path::Own("/v1/models"), Key::None, refused),
     fact(
         "refusal-code",
         "a refused key is told apart from other errors by its code",
@@ -142,13 +123,9 @@ pub(super) const FACTS: &[Fact] = &[
             a.that(a.json["error"].is_string(), "error is not a text")
         },
     ),
-    fact(
-        "health",
-        "the bare health path needs no key",
-        Path::Bare("/health"),
-        Key::None,
-        |a, _| a.status_is(StatusCode::OK),
-    ),
+    fact("health", "the bare health path needs no key", Path::Bare("/health"), Key::None, |a, _| {
+        a.status_is(StatusCode::OK)
+    }),
     fact(
         "prefixed-health",
         "a bot's health path needs no key, so the edge must not forward it",
@@ -212,12 +189,6 @@ fn refused(answer: &Answer, _own: &str) -> Result<(), String> {
 fn lists_own_model(answer: &Answer, own: &str) -> Result<(), String> {
     answer.status_is(StatusCode::OK)?;
     answer.that(answer.has_length, "no Content-Length")?;
-    let models = answer.json["data"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    answer.that(
-        models.len() == 1 && models[0]["id"] == own,
-        "the models are not the profile alone",
-    )
+    let models = answer.json["data"].as_array().map(Vec::as_slice).unwrap_or_default();
+    answer.that(models.len() == 1 && models[0]["id"] == own, "the models are not the profile alone")
 }

@@ -36,11 +36,7 @@ impl Answer {
         if self.status == expected {
             return Ok(());
         }
-        Err(format!(
-            "status {} instead of {}",
-            self.status.as_u16(),
-            expected.as_u16()
-        ))
+        Err(format!("status {} instead of {}", self.status.as_u16(), expected.as_u16()))
     }
 
     pub(super) fn error_code_is(&self, expected: &str) -> Result<(), String> {
@@ -48,11 +44,7 @@ impl Answer {
     }
 
     pub(super) fn that(&self, holds: bool, otherwise: &str) -> Result<(), String> {
-        if holds {
-            Ok(())
-        } else {
-            Err(format!("status {}, but {otherwise}", self.status.as_u16()))
-        }
+        if holds { Ok(()) } else { Err(format!("status {}, but {otherwise}", self.status.as_u16())) }
     }
 }
 
@@ -70,10 +62,7 @@ impl std::fmt::Display for SendError {
         match self {
             Self::Connect(error) => write!(f, "cannot connect: {error}"),
             Self::Exchange(error) => write!(f, "no answer: {error}"),
-            Self::Body => write!(
-                f,
-                "the answer broke off or is larger than {ANSWER_LIMIT} bytes"
-            ),
+            Self::Body => write!(f, "the answer broke off or is larger than {ANSWER_LIMIT} bytes"),
             Self::Deadline(limit) => write!(f, "no answer in {} s", limit.as_secs()),
         }
     }
@@ -87,12 +76,9 @@ pub(super) fn build(gateway: &Gateway, fact: &Fact) -> Result<Request<Withheld>,
         Path::Absent(rest) => format!("/p/{ABSENT_PROFILE}{rest}"),
     };
     let mut request = Request::new(Withheld(0));
-    *request.uri_mut() = target
-        .parse()
-        .map_err(|_| "the profile cannot stand in a path")?;
+    *request.uri_mut() = target.parse().map_err(|_| "the profile cannot stand in a path")?;
     let headers = request.headers_mut();
-    let host =
-        HeaderValue::try_from(gateway.address.to_string()).map_err(|_| "no usable address")?;
+    let host = HeaderValue::try_from(gateway.address.to_string()).map_err(|_| "no usable address")?;
     headers.insert(HOST, host);
     if let Some(value) = authorization(gateway, fact.key)? {
         headers.insert(AUTHORIZATION, value);
@@ -117,16 +103,8 @@ fn authorization(gateway: &Gateway, key: Key) -> Result<Option<HeaderValue>, &'s
         Key::None => return Ok(None),
         Key::Own => gateway.own.authorization.clone(),
         Key::OwnLowerCaseScheme => lower_case_scheme(&gateway.own.authorization)?,
-        Key::Neighbour => gateway
-            .neighbour
-            .as_ref()
-            .ok_or("no second bot to try it with")?
-            .authorization
-            .clone(),
-        Key::Default => gateway
-            .default
-            .clone()
-            .ok_or("no default key to try it with")?,
+        Key::Neighbour => gateway.neighbour.as_ref().ok_or("no second bot to try it with")?.authorization.clone(),
+        Key::Default => gateway.default.clone().ok_or("no default key to try it with")?,
         Key::Unknown => bearer("0123456789abcdef-nobody-holds-this-key").ok_or("no usable key")?,
     }))
 }
@@ -145,28 +123,16 @@ pub(super) async fn send(
     request: Request<Withheld>,
     deadline: Duration,
 ) -> Result<Answer, SendError> {
-    tokio::time::timeout(deadline, exchange(address, request))
-        .await
-        .unwrap_or(Err(SendError::Deadline(deadline)))
+    tokio::time::timeout(deadline, exchange(address, request)).await.unwrap_or(Err(SendError::Deadline(deadline)))
 }
 
 async fn exchange(address: SocketAddr, request: Request<Withheld>) -> Result<Answer, SendError> {
-    let stream = TcpStream::connect(address)
-        .await
-        .map_err(SendError::Connect)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(SendError::Exchange)?;
+    let stream = TcpStream::connect(address).await.map_err(SendError::Connect)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Exchange)?;
     let answer = async {
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(SendError::Exchange)?;
+        let response = sender.send_request(request).await.map_err(SendError::Exchange)?;
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_LIMIT)
-            .collect()
-            .await
-            .map_err(|_| SendError::Body)?;
+        let body = Limited::new(body, ANSWER_LIMIT).collect().await.map_err(|_| SendError::Body)?;
         Ok(Answer {
             status: head.status,
             has_length: head.headers.contains_key(CONTENT_LENGTH),
@@ -190,15 +156,8 @@ impl Body for Withheld {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.0 == 0 {
-            Poll::Ready(None)
-        } else {
-            Poll::Pending
-        }
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.0 == 0 { Poll::Ready(None) } else { Poll::Pending }
     }
 
     fn is_end_stream(&self) -> bool {

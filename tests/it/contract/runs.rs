@@ -16,17 +16,12 @@ fn start(gateway: &RealGateway, bot: &Bot, input: &str) -> String {
     assert_eq!(answer.status, 202, "{}\n{}", answer.body, gateway.output());
     let run = answer.json();
     let id = run["run_id"].as_str().expect("a run has an id").to_owned();
-    assert_eq!(
-        run,
-        json!({"run_id": id, "status": "started", "replayed": false})
-    );
+    assert_eq!(run, json!({"run_id": id, "status": "started", "replayed": false}));
     id
 }
 
 fn look(gateway: &RealGateway, bot: &Bot, run: &str) -> Answer {
-    Call::get(&bot.path(&format!("/v1/runs/{run}")))
-        .bearer(&bot.api_key)
-        .send(gateway.address())
+    Call::get(&bot.path(&format!("/v1/runs/{run}"))).bearer(&bot.api_key).send(gateway.address())
 }
 
 fn stop(gateway: &RealGateway, bot: &Bot, run: &str) -> Answer {
@@ -55,10 +50,7 @@ fn a_run_outlives_its_request_and_completes() {
     let done = becomes(gateway, &alice, &run, "completed");
     assert_eq!(done["output"], "hello from stub");
     let late = stop(gateway, &alice, &run);
-    assert_eq!(
-        (late.status, late.json()["status"].clone()),
-        (200, json!("completed"))
-    );
+    assert_eq!((late.status, late.json()["status"].clone()), (200, json!("completed")));
 }
 
 #[test]
@@ -67,17 +59,11 @@ fn a_stopped_run_is_cancelled() {
     let alice = Bot::of("alice");
     let run = start(gateway, &alice, "HOLD the run that is stopped");
     eventually("the run calls the model", SOON, || {
-        !gateway
-            .model()
-            .calls_with("HOLD the run that is stopped")
-            .is_empty()
+        !gateway.model().calls_with("HOLD the run that is stopped").is_empty()
     });
     let stopping = stop(gateway, &alice, &run);
     assert_eq!(stopping.status, 200);
-    assert_eq!(
-        stopping.json(),
-        json!({"run_id": run, "status": "stopping"})
-    );
+    assert_eq!(stopping.json(), json!({"run_id": run, "status": "stopping"}));
     let cancelled = becomes(gateway, &alice, &run, "cancelled");
     assert_eq!(cancelled["interrupted"], true);
 }
@@ -100,9 +86,7 @@ fn another_bots_run_is_not_found() {
         assert_eq!(answer.status, 404, "{}", answer.body);
         assert_eq!(answer.json()["error"]["code"], "run_not_found");
     }
-    let bare = Call::get(&format!("/v1/runs/{run}"))
-        .bearer(gateway.default_key())
-        .send(gateway.address());
+    let bare = Call::get(&format!("/v1/runs/{run}")).bearer(gateway.default_key()).send(gateway.address());
     assert_eq!(bare.status, 404, "{}", bare.body);
     becomes(gateway, &alice, &run, "completed");
 }

@@ -24,10 +24,7 @@ fn a_turn_calls_the_model_with_its_own_profiles_provider_key() {
         let text = format!("whose key is it, {}", bot.profile);
         let answer = turn(&bot, &text, false).send(gateway.address());
         assert_eq!(answer.status, 200, "{}\n{}", answer.body, gateway.output());
-        assert_eq!(
-            answer.json()["choices"][0]["message"]["content"],
-            "hello from stub"
-        );
+        assert_eq!(answer.json()["choices"][0]["message"]["content"], "hello from stub");
         assert!(answer.header("content-length").is_some());
         let calls = gateway.model().calls_with(&text);
         assert!(!calls.is_empty());
@@ -35,10 +32,7 @@ fn a_turn_calls_the_model_with_its_own_profiles_provider_key() {
             assert_eq!(call.provider_key, bot.provider_key);
         }
         let introduced = format!("You are {}.", bot.profile);
-        assert!(
-            calls.iter().any(|call| call.system.contains(&introduced)),
-            "{calls:?}"
-        );
+        assert!(calls.iter().any(|call| call.system.contains(&introduced)), "{calls:?}");
     }
 }
 
@@ -52,10 +46,7 @@ fn a_silent_stream_is_chunked_and_carries_keepalive_comments() {
     assert_eq!(answer.header("cache-control"), Some("no-cache"));
     assert_eq!(answer.header("x-accel-buffering"), Some("no"));
     let before = answer.read_until(": keepalive\n\n");
-    assert!(
-        before.starts_with("data: ") && before.contains("\"role\""),
-        "{before}"
-    );
+    assert!(before.starts_with("data: ") && before.contains("\"role\""), "{before}");
     let rest = answer.read_until("data: [DONE]\n\n");
     let words: Vec<_> = rest.lines().filter_map(content).collect();
     assert_eq!(words.concat().trim(), "hello from stub");
@@ -64,17 +55,12 @@ fn a_silent_stream_is_chunked_and_carries_keepalive_comments() {
 
 fn content(line: &str) -> Option<String> {
     let event: Value = serde_json::from_str(line.strip_prefix("data: ")?).ok()?;
-    event["choices"][0]["delta"]["content"]
-        .as_str()
-        .map(str::to_owned)
+    event["choices"][0]["delta"]["content"].as_str().map(str::to_owned)
 }
 
 #[test]
 fn a_client_that_leaves_a_moving_stream_ends_the_turn_at_once() {
-    leave_a_stream(
-        "WORDS:1000:0.1 in the stream that is left",
-        Duration::from_secs(5),
-    );
+    leave_a_stream("WORDS:1000:0.1 in the stream that is left", Duration::from_secs(5));
 }
 
 /// Silence hides a client's leaving until the next keepalive comment: until then the gateway counts the turn.
@@ -87,13 +73,9 @@ fn leave_a_stream(text: &str, limit: Duration) {
     let gateway = RealGateway::shared();
     let answer = turn(&Bot::of("alice"), text, true).open(gateway.address());
     let calls = || gateway.model().turns_with(text);
-    eventually("the turn calls the model", SOON, || {
-        calls().iter().any(|call| call.end == End::Open)
-    });
+    eventually("the turn calls the model", SOON, || calls().iter().any(|call| call.end == End::Open));
     drop(answer);
-    eventually("the model call is cut", limit, || {
-        calls().iter().all(|call| call.end == End::Abandoned)
-    });
+    eventually("the model call is cut", limit, || calls().iter().all(|call| call.end == End::Abandoned));
 }
 
 /// Why the edge reads a plain turn to its end: the gateway works on, so the permit is not free.
@@ -104,13 +86,9 @@ fn a_client_that_leaves_its_plain_turn_does_not_end_it() {
     let call = turn(&Bot::of("bob"), text, false);
     let connection = call.send_only(gateway.address());
     let calls = || gateway.model().turns_with(text);
-    eventually("the turn calls the model", SOON, || {
-        calls().iter().any(|call| call.end == End::Open)
-    });
+    eventually("the turn calls the model", SOON, || calls().iter().any(|call| call.end == End::Open));
     drop(connection);
-    eventually("the model call is over", SOON, || {
-        calls().iter().all(|call| call.end != End::Open)
-    });
+    eventually("the model call is over", SOON, || calls().iter().all(|call| call.end != End::Open));
     assert_eq!(calls()[0].end, End::Finished);
 }
 
@@ -118,32 +96,21 @@ fn a_client_that_leaves_its_plain_turn_does_not_end_it() {
 fn the_eleventh_turn_is_refused_whosever_it_is() {
     let (alice, bob) = (Bot::of("alice"), Bot::of("bob"));
     let gateway = RealGateway::start(Release::Current, &[alice.clone(), bob.clone()]);
-    let held: Vec<_> = (0..10)
-        .map(|n| turn(&alice, &format!("HOLD number {n}"), true).open(gateway.address()))
-        .collect();
+    let held: Vec<_> =
+        (0..10).map(|n| turn(&alice, &format!("HOLD number {n}"), true).open(gateway.address())).collect();
     assert!(held.iter().all(|answer| answer.status == 200));
-    let run =
-        Call::post(&bob.path("/v1/runs"), &json!({"input": "one too many"})).bearer(&bob.api_key);
-    for call in [
-        turn(&bob, "one too many", true),
-        turn(&bob, "one too many", false),
-        run,
-    ] {
+    let run = Call::post(&bob.path("/v1/runs"), &json!({"input": "one too many"})).bearer(&bob.api_key);
+    for call in [turn(&bob, "one too many", true), turn(&bob, "one too many", false), run] {
         let refused = call.send(gateway.address());
         assert_eq!(refused.status, 429, "{}", refused.body);
         assert_eq!(refused.header("retry-after"), Some("1"));
         assert_eq!(refused.json()["error"]["code"], "rate_limit_exceeded");
     }
-    let models = Call::get(&bob.path("/v1/models"))
-        .bearer(&bob.api_key)
-        .send(gateway.address());
+    let models = Call::get(&bob.path("/v1/models")).bearer(&bob.api_key).send(gateway.address());
     assert_eq!(models.status, 200, "what is no turn is not counted");
     drop(held);
     eventually("the turns that were left free their places", SOON, || {
-        turn(&bob, "after them", false)
-            .send(gateway.address())
-            .status
-            == 200
+        turn(&bob, "after them", false).send(gateway.address()).status == 200
     });
 }
 
@@ -152,9 +119,7 @@ fn a_draining_gateway_refuses_new_turns_and_finishes_those_it_has() {
     let alice = Bot::of("alice");
     let gateway = RealGateway::start(Release::Current, std::slice::from_ref(&alice));
     let mut held = turn(&alice, "HOLD until the drain", true).open(gateway.address());
-    eventually("the turn calls the model", SOON, || {
-        !gateway.model().turns_with("HOLD").is_empty()
-    });
+    eventually("the turn calls the model", SOON, || !gateway.model().turns_with("HOLD").is_empty());
     gateway.terminate();
     let mut last = None;
     eventually("new turns are refused", SOON, || {

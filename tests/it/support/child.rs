@@ -47,16 +47,8 @@ impl Child {
         let (started, pid) = sync_channel(1);
         // The kernel sends the death signal when the thread that started the child ends, so that thread stays.
         let owner = std::thread::spawn(move || own(program, file, &started, &stopped));
-        let pid = pid
-            .recv()
-            .expect("the owning thread answers")
-            .expect("the program starts");
-        Self {
-            pid,
-            output: output.to_owned(),
-            stop: Some(stop),
-            owner: Some(owner),
-        }
+        let pid = pid.recv().expect("the owning thread answers").expect("the program starts");
+        Self { pid, output: output.to_owned(), stop: Some(stop), owner: Some(owner) }
     }
 
     /// Sends TERM and does not wait.
@@ -68,9 +60,7 @@ impl Child {
 
     /// Whether it still runs.
     pub(crate) fn is_running(&self) -> bool {
-        self.owner
-            .as_ref()
-            .is_some_and(|owner| !owner.is_finished())
+        self.owner.as_ref().is_some_and(|owner| !owner.is_finished())
     }
 
     /// Everything it has printed.
@@ -84,9 +74,7 @@ impl Child {
             // Full or gone means that it is stopping or has stopped.
             let _ = stop.try_send(Stop { grace });
         }
-        self.owner
-            .take()
-            .and_then(|owner| owner.join().ok().flatten())
+        self.owner.take().and_then(|owner| owner.join().ok().flatten())
     }
 }
 
@@ -135,12 +123,7 @@ fn spawn(program: &Program, output: File) -> std::io::Result<std::process::Child
         .arg(&program.path)
         .args(&program.arguments)
         .env_clear()
-        .envs(
-            program
-                .environment
-                .iter()
-                .map(|(name, value)| (name, value)),
-        )
+        .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .current_dir(&program.directory)
         .stdin(Stdio::piped())
         .stdout(output)

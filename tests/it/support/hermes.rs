@@ -103,10 +103,7 @@ impl RealGateway {
     #[track_caller]
     fn share(shared: &'static OnceLock<Result<Self, String>>, release: Release) -> &'static Self {
         let bots = [Bot::of("alice"), Bot::of("bob")];
-        shared
-            .get_or_init(|| Self::try_start(release, &bots))
-            .as_ref()
-            .unwrap_or_else(|why| panic!("{why}"))
+        shared.get_or_init(|| Self::try_start(release, &bots)).as_ref().unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Starts one and waits until it answers.
@@ -123,11 +120,7 @@ impl RealGateway {
         for _attempt in 0..3 {
             let home = Home::new();
             let address = free_address();
-            let default_key = format!(
-                "fixture-default-key-{}-{}",
-                std::process::id(),
-                address.port()
-            );
+            let default_key = format!("fixture-default-key-{}-{}", std::process::id(), address.port());
             hermes_home::write_default(&home.hermes(), address, &default_key, &model.url());
             for bot in bots {
                 hermes_home::write_bot(&home.hermes(), bot, &model.url());
@@ -140,21 +133,13 @@ impl RealGateway {
             last_output = child.output();
             match end {
                 Some(Boot::Answers) => {
-                    return Ok(Self {
-                        child,
-                        model,
-                        home,
-                        address,
-                        default_key,
-                    });
+                    return Ok(Self { child, model, home, address, default_key });
                 }
                 Some(Boot::Exited) => {}
                 None => break,
             }
         }
-        Err(format!(
-            "the {release:?} gateway does not come up; its last output:\n{last_output}"
-        ))
+        Err(format!("the {release:?} gateway does not come up; its last output:\n{last_output}"))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -197,25 +182,16 @@ impl RealGateway {
 
 /// Whether this very gateway answers: its default key is nobody else's.
 fn answers(address: SocketAddr, default_key: &str) -> bool {
-    Call::get("/v1/models")
-        .bearer(default_key)
-        .try_open(address)
-        .is_ok_and(|answer| answer.status == 200)
+    Call::get("/v1/models").bearer(default_key).try_open(address).is_ok_and(|answer| answer.status == 200)
 }
 
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
-    listener
-        .local_addr()
-        .expect("a bound socket has an address")
+    listener.local_addr().expect("a bound socket has an address")
 }
 
 fn program(path: &Path, home: &Home, address: SocketAddr) -> Program {
-    let programs = path
-        .parent()
-        .map(Path::display)
-        .map(|dir| dir.to_string())
-        .unwrap_or_default();
+    let programs = path.parent().map(Path::display).map(|dir| dir.to_string()).unwrap_or_default();
     let environment = [
         ("HOME", home.path.join("user").display().to_string()),
         ("HERMES_HOME", home.hermes().display().to_string()),
@@ -232,9 +208,7 @@ fn program(path: &Path, home: &Home, address: SocketAddr) -> Program {
     Program {
         path: path.to_owned(),
         arguments: vec!["gateway".to_owned(), "run".to_owned()],
-        environment: environment
-            .map(|(name, value)| (name.to_owned(), value))
-            .into(),
+        environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
         directory: home.path.clone(),
         input: String::new(),
     }

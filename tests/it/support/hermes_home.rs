@@ -23,11 +23,7 @@ impl Home {
         fs::create_dir_all(&homes).expect("a directory for homes");
         remove_stale(&homes);
         let prefix = format!("{}.", std::process::id());
-        let path = tempfile::Builder::new()
-            .prefix(&prefix)
-            .tempdir_in(&homes)
-            .expect("a new home")
-            .keep();
+        let path = tempfile::Builder::new().prefix(&prefix).tempdir_in(&homes).expect("a new home").keep();
         fs::create_dir(path.join("user")).expect("a new directory takes an entry");
         Self { path }
     }
@@ -48,10 +44,7 @@ impl Drop for Home {
 fn remove_stale(homes: &Path) {
     for entry in fs::read_dir(homes).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name
-            .to_str()
-            .and_then(|name| name.split('.').next())
-            .unwrap_or_default();
+        let owner = name.to_str().and_then(|name| name.split('.').next()).unwrap_or_default();
         if !owner.is_empty() && !Path::new("/proc").join(owner).exists() {
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -68,30 +61,21 @@ pub(super) fn write_default(home: &Path, listen: SocketAddr, key: &str, model_ur
         listen.port(),
     );
     private_file(&home.join("config.yaml"), &config);
-    private_file(
-        &home.join(".env"),
-        &format!("API_SERVER_ENABLED=true\nAPI_SERVER_KEY={key}\n"),
-    );
+    private_file(&home.join(".env"), &format!("API_SERVER_ENABLED=true\nAPI_SERVER_KEY={key}\n"));
 }
 
 /// Writes a bot beside its final place and renames it there, so that a running gateway never sees half of one.
 pub(super) fn write_bot(home: &Path, bot: &Bot, model_url: &str) {
-    let staging = home
-        .join("profiles")
-        .join(format!(".{}.staging", bot.profile));
+    let staging = home.join("profiles").join(format!(".{}.staging", bot.profile));
     directory(&staging);
     let mut config = common(model_url, &bot.provider_key);
     if let Some(mcp) = &bot.mcp {
-        let server =
-            json!({"url": mcp.url, "headers": {"Authorization": "Bearer ${CORP_MCP_TOKEN}"}});
+        let server = json!({"url": mcp.url, "headers": {"Authorization": "Bearer ${CORP_MCP_TOKEN}"}});
         config.push_str(&format!("mcp_servers: {}\n", json!({"corp": server})));
     }
     private_file(&staging.join("config.yaml"), &config);
     write_environment(&staging, bot);
-    private_file(
-        &staging.join("SOUL.md"),
-        &format!("You are {}.\n", bot.profile),
-    );
+    private_file(&staging.join("SOUL.md"), &format!("You are {}.\n", bot.profile));
     fs::rename(&staging, profile(home, &bot.profile)).expect("the profile is new");
 }
 
@@ -125,20 +109,10 @@ fn common(url: &str, provider_key: &str) -> String {
 }
 
 fn directory(path: &Path) {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .expect("the directory can be made");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).expect("the directory can be made");
 }
 
 fn private_file(path: &Path, text: &str) {
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes()))
-        .expect("the file can be written");
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the file can be written");
 }

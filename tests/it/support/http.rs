@@ -18,10 +18,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn new(method: &str, target: &str) -> Self {
-        Self {
-            head: format!("{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n"),
-            body: Vec::new(),
-        }
+        Self { head: format!("{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n"), body: Vec::new() }
     }
 
     pub(crate) fn get(target: &str) -> Self {
@@ -61,8 +58,7 @@ impl Call {
     /// Sends it and reads nothing. Dropping the connection closes it.
     #[track_caller]
     pub(crate) fn send_only(&self, address: SocketAddr) -> TcpStream {
-        self.try_send_only(address)
-            .expect("the peer takes the request")
+        self.try_send_only(address).expect("the peer takes the request")
     }
 
     fn try_send_only(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -92,21 +88,13 @@ pub(crate) struct Incoming {
 impl Incoming {
     fn read_head(mut reader: BufReader<TcpStream>) -> io::Result<Self> {
         let status_line = line(&mut reader)?;
-        let status = status_line
-            .split(' ')
-            .nth(1)
-            .and_then(|code| code.parse().ok());
-        let status =
-            status.ok_or_else(|| io::Error::other(format!("no status line: {status_line:?}")))?;
+        let status = status_line.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = status.ok_or_else(|| io::Error::other(format!("no status line: {status_line:?}")))?;
         let mut headers = Vec::new();
         while let Some((name, value)) = line(&mut reader)?.split_once(':') {
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        Ok(Self {
-            status,
-            headers,
-            reader,
-        })
+        Ok(Self { status, headers, reader })
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -121,12 +109,9 @@ impl Incoming {
     #[track_caller]
     pub(crate) fn next_chunk(&mut self) -> Option<String> {
         let size = line(&mut self.reader).expect("the next chunk");
-        let size = usize::from_str_radix(&size, 16)
-            .unwrap_or_else(|_| panic!("a chunk size, not {size:?}"));
+        let size = usize::from_str_radix(&size, 16).unwrap_or_else(|_| panic!("a chunk size, not {size:?}"));
         let mut chunk = vec![0; size];
-        self.reader
-            .read_exact(&mut chunk)
-            .expect("the chunk is whole");
+        self.reader.read_exact(&mut chunk).expect("the chunk is whole");
         assert_eq!(line(&mut self.reader).expect("the end of the chunk"), "");
         (size > 0).then(|| String::from_utf8(chunk).expect("the chunk is text"))
     }
@@ -152,20 +137,12 @@ impl Incoming {
                 body.extend_from_slice(chunk.as_bytes());
             }
         } else {
-            let length = self
-                .header("content-length")
-                .and_then(|length| length.parse().ok());
+            let length = self.header("content-length").and_then(|length| length.parse().ok());
             body.resize(length.unwrap_or(0), 0);
-            self.reader
-                .read_exact(&mut body)
-                .expect("the body is as long as declared");
+            self.reader.read_exact(&mut body).expect("the body is as long as declared");
         }
         let body = String::from_utf8(body).expect("the body is text");
-        Answer {
-            status: self.status,
-            headers: self.headers,
-            body,
-        }
+        Answer { status: self.status, headers: self.headers, body }
     }
 }
 
@@ -189,10 +166,7 @@ impl Answer {
 }
 
 fn find<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    headers
-        .iter()
-        .find(|(known, _)| known == name)
-        .map(|(_, value)| value.as_str())
+    headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
 fn line(reader: &mut BufReader<TcpStream>) -> io::Result<String> {
@@ -200,9 +174,6 @@ fn line(reader: &mut BufReader<TcpStream>) -> io::Result<String> {
     reader.read_line(&mut line)?;
     match line.strip_suffix("\r\n") {
         Some(line) => Ok(line.to_owned()),
-        None => Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            format!("closed in the middle of {line:?}"),
-        )),
+        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("closed in the middle of {line:?}"))),
     }
 }

@@ -28,10 +28,7 @@ pub(crate) fn poll_for<T>(limit: Duration, mut found: impl FnMut() -> Option<T>)
 /// Polls until `holds`; panics with `what` once `limit` is over.
 #[track_caller]
 pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
-    assert!(
-        poll_for(limit, || holds().then_some(())).is_some(),
-        "not within {limit:?}: {what}"
-    );
+    assert!(poll_for(limit, || holds().then_some(())).is_some(), "not within {limit:?}: {what}");
 }
 
 /// Where `tests/run` puts the real parts.
@@ -46,10 +43,6 @@ fn real_parts() -> PathBuf {
 #[track_caller]
 pub(crate) fn venv_program(venv: &str, program: &str) -> PathBuf {
     let path = real_parts().join(format!("venv-{venv}/bin/{program}"));
-    assert!(
-        path.is_file(),
-        "{} is missing: run tests/run once, it installs the real parts",
-        path.display()
-    );
+    assert!(path.is_file(), "{} is missing: run tests/run once, it installs the real parts", path.display());
     path
 }

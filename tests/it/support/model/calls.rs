@@ -40,11 +40,7 @@ impl Calls {
     /// Those whose last user message contains `marker`, in the order of their arrival.
     pub(super) fn with(&self, marker: &str) -> Vec<ModelCall> {
         let noted = self.noted.lock().expect("no holder panics");
-        noted
-            .iter()
-            .filter(|call| call.user.contains(marker))
-            .cloned()
-            .collect()
+        noted.iter().filter(|call| call.user.contains(marker)).cloned().collect()
     }
 }
 
@@ -60,10 +56,7 @@ impl Note {
         let mut noted = calls.noted.lock().expect("no holder panics");
         assert!(noted.len() < CALL_LIMIT, "more than {CALL_LIMIT} calls");
         noted.push(call);
-        Self {
-            calls: Arc::clone(calls),
-            index: noted.len() - 1,
-        }
+        Self { calls: Arc::clone(calls), index: noted.len() - 1 }
     }
 
     pub(super) fn finished(&self) {

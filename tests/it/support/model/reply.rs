@@ -24,24 +24,15 @@ pub(super) struct Words {
 
 pub(super) fn words(user: &str) -> Words {
     if let Some(count) = steering::<usize>(user, "WORDS:") {
-        let gap = user
-            .split_once("WORDS:")
-            .and_then(|(_, rest)| steering(rest, ":"))
-            .unwrap_or(0.0);
+        let gap = user.split_once("WORDS:").and_then(|(_, rest)| steering(rest, ":")).unwrap_or(0.0);
         let words = (0..count).map(|index| format!("w{index}")).collect();
-        return Words {
-            words,
-            gap: Duration::from_secs_f64(gap),
-        };
+        return Words { words, gap: Duration::from_secs_f64(gap) };
     }
     let words = match steering::<usize>(user, "SIZE:") {
         Some(size) => vec!["x".repeat(size)],
         None => ["hello", "from", "stub"].map(str::to_owned).to_vec(),
     };
-    Words {
-        words,
-        gap: Duration::ZERO,
-    }
+    Words { words, gap: Duration::ZERO }
 }
 
 /// The answer to a call that does not stream.
@@ -101,19 +92,13 @@ impl Body for Reply {
         let data = if let Some(word) = self.words.pop_front() {
             let next = Instant::now() + self.gap;
             self.pause.as_mut().reset(next);
-            chunk(
-                &json!({"content": format!("{word} ")}),
-                &Value::Null,
-                &Value::Null,
-            )
+            chunk(&json!({"content": format!("{word} ")}), &Value::Null, &Value::Null)
         } else if let Some(data) = self.ending.pop_front() {
             data
         } else {
             self.note.finished();
             return Poll::Ready(None);
         };
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from(format!(
-            "data: {data}\n\n"
-        ))))))
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from(format!("data: {data}\n\n"))))))
     }
 }
