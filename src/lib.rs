@@ -23,6 +23,7 @@
 //! - [`proxy`]: the pipeline: authenticate → authorize → rewrite → forward
 //! - [`listener`]: accept, connection bounds, HTTP/1.1 deadlines
 //! - [`store`]: people, bots, sessions and open runs on disk; keys sealed
+//! - [`lifecycle`]: what happens to people and bots, in crash-safe steps; doctor and contract checks
 //! - [`cli`]: the commands
 
 pub mod cli;
@@ -30,6 +31,7 @@ pub mod config;
 pub mod directory;
 pub mod gateway;
 pub mod identity;
+pub mod lifecycle;
 pub mod listener;
 pub mod names;
 pub mod proxy;

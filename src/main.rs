@@ -1,1 +1,2 @@
+//! botgate
 fn main() {}
