@@ -29,6 +29,10 @@ pub(super) async fn admit(worker: &Worker, exchange: &mut Exchange, grant: &Gran
         RouteKind::Turn | RouteKind::RunStart => edge.audit.reserve(person).map(AuditState::Reserved),
     };
     let audit = audit.map_err(|full| full.reason())?;
+    let follow = match kind {
+        RouteKind::RunStart => Some(edge.runs.reserve().ok_or(Reason::QueueFull)?),
+        RouteKind::Read | RouteKind::Change | RouteKind::Turn => None,
+    };
     if grant.session().cancelled().is_cancelled() {
         return Err(Reason::SessionRevoked);
     }
@@ -36,7 +40,7 @@ pub(super) async fn admit(worker: &Worker, exchange: &mut Exchange, grant: &Gran
         return Err(Reason::Draining);
     }
     servable(grant)?;
-    exchange.admitted(permit, audit);
+    exchange.admitted(permit, follow, audit);
     Ok(())
 }
 

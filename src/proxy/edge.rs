@@ -11,9 +11,9 @@ use super::routes::Routes;
 use crate::config::{Deadlines, HeaderText, Limits};
 use crate::directory::Directory;
 use crate::gateway::permits::Turns;
-use crate::gateway::probe::Prover;
 use crate::gateway::runs::Runs;
 use crate::identity::Sessions;
+use crate::names::Login;
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;
@@ -49,8 +49,8 @@ pub struct EdgeParts {
     pub access_log: Option<AccessLog>,
     /// Follows runs to their end.
     pub runs: Runs,
-    /// Proves bots again when the gateway refuses one.
-    pub prover: Prover,
+    /// Has a bot proved again, soon; called when the gateway refuses it. Never blocks.
+    pub suspect: Box<dyn Fn(&Login) + Send + Sync>,
     /// When the store was last heard of.
     pub freshness: Arc<Freshness>,
     /// Cancelled when the edge takes no more requests.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, StatusCode};
+use tokio_util::sync::CancellationToken;
 
 use super::authorize::Grant;
 use super::edge::Edge;
@@ -15,6 +16,7 @@ use super::refusal::Refusal;
 use super::routes::{NO_ROUTE, RouteKind};
 use crate::gateway::permits::TurnPermit;
 use crate::gateway::request_body::BodyProgress;
+use crate::gateway::runs::{FollowSlot, RunEnd, RunWatch};
 use crate::identity::Session;
 use crate::names::Identifier;
 use crate::telemetry::access::AccessRecord;
@@ -48,6 +50,7 @@ pub struct Exchange {
     // Fields drop in order: the permit passes on only after the turn's record is closed.
     audit: AuditState,
     permit: Option<TurnPermit>,
+    follow: Option<FollowSlot>,
 }
 
 /// How far the request's records are.
@@ -85,6 +88,7 @@ impl Exchange {
             run: None,
             audit: AuditState::None,
             permit: None,
+            follow: None,
         }
     }
 
@@ -129,9 +133,8 @@ impl Exchange {
     }
 
     /// The request holds a permit and room for its records until it ends.
-    pub(super) fn admitted(&mut self, permit: Option<TurnPermit>, audit: AuditState) {
-        self.permit = permit;
-        self.audit = audit;
+    pub(super) fn admitted(&mut self, permit: Option<TurnPermit>, follow: Option<FollowSlot>, audit: AuditState) {
+        (self.permit, self.follow, self.audit) = (permit, follow, audit);
     }
 
     /// Where the request body's fate can be read.
@@ -199,14 +202,33 @@ impl Exchange {
         self.outcome = outcome;
     }
 
-    /// The run that the request started, and what keeps it to the end of its life.
-    pub fn run_started(&mut self, run: Identifier) -> (Option<TurnPermit>, Option<OpenTurn>) {
-        self.run = Some(run);
+    /// The request started a run: permit and record go to whoever follows it to its end.
+    pub fn run_started(&mut self, run: Identifier, watch: RunWatch, revoked: CancellationToken) {
+        let Some(slot) = self.follow.take() else { return };
+        self.run = Some(run.clone());
         let turn = match std::mem::replace(&mut self.audit, AuditState::None) {
             AuditState::Open(turn) => Some(turn),
             AuditState::None | AuditState::Change(_) | AuditState::Reserved(_) => None,
         };
-        (self.permit.take(), turn)
+        let (started, bytes_in, status) = (self.started, self.bytes_in(), self.status);
+        slot.follow(
+            watch,
+            self.permit.take(),
+            revoked,
+            Box::new(move |end| {
+                if let Some(turn) = turn {
+                    turn.close(CloseRecord {
+                        status: status.map(|status| status.as_u16()),
+                        outcome: outcome_of(end),
+                        reason: None,
+                        bytes_in,
+                        bytes_out: 0,
+                        duration: started.elapsed(),
+                        run_id: Some(run),
+                    });
+                }
+            }),
+        );
     }
 
     fn bytes_in(&self) -> u64 {
@@ -254,6 +276,19 @@ impl Exchange {
                 route: (self.route != NO_ROUTE).then_some(self.template),
             });
         }
+    }
+}
+
+/// A run's end in the audit log's words.
+fn outcome_of(end: RunEnd) -> Outcome {
+    match end {
+        RunEnd::Completed | RunEnd::Cancelled | RunEnd::Repeated => Outcome::Finished,
+        RunEnd::Failed => Outcome::Failed,
+        RunEnd::Revoked => Outcome::Revoked,
+        RunEnd::Interrupted => Outcome::Interrupted,
+        RunEnd::Lost => Outcome::Lost,
+        RunEnd::Abandoned => Outcome::TimedOut,
+        RunEnd::EdgeStopped => Outcome::Shutdown,
     }
 }
 

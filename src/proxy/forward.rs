@@ -182,7 +182,7 @@ async fn answer(
             Err(reason) => return Err((abandoned(under_way), reason)),
         };
         let mut exchange = abandoned(under_way);
-        run_start::follow(worker, &mut exchange, &body);
+        run_start::follow(&mut exchange, &body);
         return whole(head, body, exchange).await;
     }
     if let Err(reason) = exchange.opened().await {
@@ -222,7 +222,7 @@ fn refused_by_gateway(worker: &Worker, under_way: UnderWay, reason: Reason, kind
         worker.edge.metrics().upstream_error(bot.gateway().index(), kind);
         tracing::error!(login = %bot.login(), bot = %bot.profile(), gateway = %bot.gateway().name(),
             kind = kind.as_str(), "the gateway's answer must not pass");
-        worker.edge.parts().prover.suspect(bot.login());
+        (worker.edge.parts().suspect)(bot.login());
     }
     (exchange, reason)
 }

@@ -6,7 +6,6 @@ use http::Response;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::Worker;
 use super::body::EdgeBody;
 use super::exchange::Exchange;
 use super::refusal::Refusal;
@@ -23,15 +22,14 @@ struct Started {
 }
 
 /// Reads the run's identifier from the gateway's answer and has it followed to its end.
-pub(super) fn follow(worker: &Worker, exchange: &mut Exchange, answer: &[u8]) {
+pub(super) fn follow(exchange: &mut Exchange, answer: &[u8]) {
     let Ok(Started { run_id }) = serde_json::from_slice(answer) else {
         tracing::warn!(request_id = ?exchange.request_id(), "the gateway's answer names no run; it cannot be followed");
         return;
     };
     let Some(grant) = exchange.grant() else { return };
     let (watch, revoked) = (grant.run_watch(run_id.clone()), grant.session().cancelled().clone());
-    let (permit, turn) = exchange.run_started(run_id);
-    worker.edge.parts().runs.follow(watch, permit, revoked, turn);
+    exchange.run_started(run_id, watch, revoked);
 }
 
 /// Runs the request as a task of its own, so that a client that leaves does not take the run's answer with it.
