@@ -149,6 +149,12 @@ impl RequestBody {
     }
 }
 
+impl std::fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RequestBody").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyFault;

@@ -42,7 +42,7 @@ impl From<Infallible> for Cut {
 pub struct EdgeBody(Inner);
 
 enum Inner {
-    Whole { bytes: Bytes, exchange: Option<Box<Exchange>> },
+    Whole { bytes: Bytes, _exchange: Option<Box<Exchange>> },
     Passing(Box<Passing>),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Debug for EdgeBody {
 impl EdgeBody {
     /// A body of the edge's own.
     pub fn whole(bytes: Bytes) -> Self {
-        EdgeBody(Inner::Whole { bytes, exchange: None })
+        EdgeBody(Inner::Whole { bytes, _exchange: None })
     }
 
     /// The same, with the exchange that it ends.
@@ -66,7 +66,7 @@ impl EdgeBody {
         match self.0 {
             Inner::Whole { bytes, .. } => {
                 exchange.sent(bytes.len());
-                EdgeBody(Inner::Whole { bytes, exchange: Some(Box::new(exchange)) })
+                EdgeBody(Inner::Whole { bytes, _exchange: Some(Box::new(exchange)) })
             }
             Inner::Passing(_) => self,
         }
@@ -138,11 +138,6 @@ impl UnderWay {
     /// Takes the exchange back and closes the call.
     pub(super) fn abandon(mut self) -> Option<Exchange> {
         self.parts.take().map(|(_, exchange)| exchange)
-    }
-
-    /// Takes both.
-    pub(super) fn into_parts(mut self) -> Option<(Call, Exchange)> {
-        self.parts.take()
     }
 
     fn end(&mut self, outcome: Outcome) {

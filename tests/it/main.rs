@@ -2,4 +2,5 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads and children and read the environment themselves")]
 
 mod contract;
+mod map;
 mod support;
