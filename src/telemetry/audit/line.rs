@@ -1,0 +1,215 @@
+//! Lines: JSON objects, each of which holds the SHA-256 of the line before it.
+//!
+//! `{"seq":7,"at":1767225600000,"kind":"open", … ,"prev":"<hex>"}`. A line of kind `mac` seals all before it:
+//! HMAC-SHA256 over a fixed word, its own number and its `prev`.
+
+use std::io::Write;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::records::TEXT_MAX_BYTES;
+use crate::names::hex;
+
+/// `prev` of the very first line.
+pub(super) const ORIGIN: [u8; 32] = [0; 32];
+const MAC_WORD: &[u8] = b"botgate audit mac 1";
+
+/// The key of the chain's seals; wiped when dropped.
+#[derive(Clone)]
+pub(super) struct SealKey(Zeroizing<[u8; 32]>);
+
+impl SealKey {
+    pub(super) fn new(key: [u8; 32]) -> Self {
+        SealKey(Zeroizing::new(key))
+    }
+
+    fn mac(&self, seq: u64, prev: &[u8; 32]) -> Hmac<Sha256> {
+        // HMAC takes a key of any length.
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_slice()).expect("HMAC takes a key of any length");
+        mac.update(MAC_WORD);
+        mac.update(&seq.to_be_bytes());
+        mac.update(prev);
+        mac
+    }
+
+    /// The seal of the chain up to `prev`, in hex.
+    pub(super) fn seal(&self, seq: u64, prev: &[u8; 32]) -> String {
+        hex(&self.mac(seq, prev).finalize().into_bytes())
+    }
+
+    /// Whether a seal in hex is the right one.
+    pub(super) fn verifies(&self, seq: u64, prev: &[u8; 32], seal: &str) -> bool {
+        unhex(seal).is_some_and(|bytes| self.mac(seq, prev).verify_slice(&bytes).is_ok())
+    }
+}
+
+/// 64 lower-case hex digits as bytes.
+pub(super) fn unhex(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    if digits.len() != 64 {
+        return None;
+    }
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0_u8; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// SHA-256 of a line without its newline.
+pub(super) fn hash(line: &[u8]) -> [u8; 32] {
+    Sha256::digest(line).into()
+}
+
+/// The end of a chain: what the next line needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chain {
+    /// Number of the last line; 0 when there is none.
+    pub(super) seq: u64,
+    /// Hash of the last line.
+    pub(super) hash: [u8; 32],
+}
+
+impl Chain {
+    pub(super) const START: Chain = Chain { seq: 0, hash: ORIGIN };
+
+    /// Appends a line to `out` and returns its number.
+    pub(super) fn append(
+        &mut self,
+        out: &mut Vec<u8>,
+        at: u64,
+        kind: &str,
+        fields: impl FnOnce(&mut Fields<'_>),
+    ) -> u64 {
+        let start = out.len();
+        let seq = self.seq + 1;
+        // Writing to a Vec cannot fail.
+        let _ = write!(out, "{{\"seq\":{seq},\"at\":{at},\"kind\":\"{kind}\",");
+        fields(&mut Fields(out));
+        let mut digits = [0_u8; 64];
+        encode_hex(&self.hash, &mut digits);
+        out.extend_from_slice(b"\"prev\":\"");
+        out.extend_from_slice(&digits);
+        out.extend_from_slice(b"\"}");
+        *self = Chain { seq, hash: hash(&out[start..]) };
+        out.push(b'\n');
+        seq
+    }
+
+    /// Appends the line that seals everything before it.
+    pub(super) fn seal(&mut self, out: &mut Vec<u8>, at: u64, key: &SealKey) {
+        let seal = key.seal(self.seq + 1, &self.hash);
+        self.append(out, at, "mac", |line| line.text("mac", &seal));
+    }
+}
+
+fn encode_hex(bytes: &[u8; 32], digits: &mut [u8; 64]) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = HEX[usize::from(byte >> 4)];
+        pair[1] = HEX[usize::from(byte & 15)];
+    }
+}
+
+/// The fields of a line under construction. Names are fixed words that need no escaping.
+pub(super) struct Fields<'a>(&'a mut Vec<u8>);
+
+impl Fields<'_> {
+    pub(super) fn number(&mut self, name: &str, value: impl Into<u64>) {
+        let _ = write!(self.0, "\"{name}\":{},", value.into());
+    }
+
+    pub(super) fn boolean(&mut self, name: &str, value: bool) {
+        let _ = write!(self.0, "\"{name}\":{value},");
+    }
+
+    /// Text, cut after [`TEXT_MAX_BYTES`].
+    pub(super) fn text(&mut self, name: &str, value: &str) {
+        let _ = write!(self.0, "\"{name}\":");
+        self.json(&value[..value.floor_char_boundary(TEXT_MAX_BYTES)]);
+        self.0.push(b',');
+    }
+
+    /// Something that displays without a character that JSON escapes.
+    pub(super) fn plain(&mut self, name: &str, value: impl std::fmt::Display) {
+        let _ = write!(self.0, "\"{name}\":\"{value}\",");
+    }
+
+    pub(super) fn null(&mut self, name: &str) {
+        let _ = write!(self.0, "\"{name}\":null,");
+    }
+
+    /// A value that serde knows how to write.
+    pub(super) fn value(&mut self, name: &str, value: &impl serde::Serialize) {
+        let _ = write!(self.0, "\"{name}\":");
+        self.json(value);
+        self.0.push(b',');
+    }
+
+    pub(super) fn optional_text(&mut self, name: &str, value: Option<&str>) {
+        match value {
+            Some(value) => self.text(name, value),
+            None => self.null(name),
+        }
+    }
+
+    pub(super) fn optional_number(&mut self, name: &str, value: Option<impl Into<u64>>) {
+        match value {
+            Some(value) => self.number(name, value),
+            None => self.null(name),
+        }
+    }
+
+    fn json<T: serde::Serialize + ?Sized>(&mut self, value: &T) {
+        let before = self.0.len();
+        if serde_json::to_writer(&mut *self.0, value).is_err() {
+            // Text and maps with text keys always serialise; a half-written value must not break the line.
+            self.0.truncate(before);
+            self.0.extend_from_slice(b"null");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_holds_the_hash_of_the_one_before() {
+        let (mut chain, mut out) = (Chain::START, Vec::new());
+        chain.append(&mut out, 5, "open", |line| line.text("login", "a\"\n"));
+        let first = hash(&out[..out.len() - 1]);
+        chain.append(&mut out, 6, "close", |line| line.null("status"));
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0]["login"], "a\"\n");
+        assert_eq!(lines[0]["prev"], hex(&ORIGIN));
+        assert_eq!(lines[1]["prev"], hex(&first));
+        assert_eq!((lines[0]["seq"].as_u64(), lines[1]["seq"].as_u64()), (Some(1), Some(2)));
+    }
+
+    #[test]
+    fn a_seal_verifies_with_its_key_number_and_hash_only() {
+        let key = SealKey::new([1; 32]);
+        let seal = key.seal(3, &[7; 32]);
+        assert!(key.verifies(3, &[7; 32], &seal));
+        assert!(!key.verifies(4, &[7; 32], &seal));
+        assert!(!key.verifies(3, &[8; 32], &seal));
+        assert!(!SealKey::new([2; 32]).verifies(3, &[7; 32], &seal));
+        assert!(!key.verifies(3, &[7; 32], &seal[..62]));
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        let mut out = Vec::new();
+        Fields(&mut out).text("object", &"é".repeat(TEXT_MAX_BYTES));
+        assert_eq!(out.len(), "\"object\":\"\",".len() + TEXT_MAX_BYTES);
+    }
+}

@@ -1,0 +1,213 @@
+//! Turns in the audit log: room, then an `open` record, then exactly one `close` record, each step a type.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::error::AuditError;
+use super::records::{ActionRecord, CloseRecord, OpenRecord};
+use super::room::Stripe;
+use super::writer::Message;
+use super::{Audit, now_ms};
+use crate::config::WhenFull;
+
+/// Longest wait for a record to be written: past it the disk hangs.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+
+const PENDING: u8 = 0;
+const WRITTEN: u8 = 1;
+const FAILED: u8 = 2;
+const STOPPED: u8 = 3;
+
+/// One turn, shared by its guard and the writer.
+pub(super) struct Turn {
+    pub(super) record: OpenRecord,
+    pub(super) at: u64,
+    pub(super) stripe: Stripe,
+    /// Number of the `open` record; 0 until it has one.
+    pub(super) seq: AtomicU64,
+    state: AtomicU8,
+    changed: Notify,
+}
+
+impl Turn {
+    /// The `open` record is on its way to the disk, or was found not to be.
+    pub(super) fn settle(&self, written: bool) {
+        self.become_state(if written { WRITTEN } else { FAILED });
+    }
+
+    fn become_state(&self, state: u8) {
+        // The first verdict stands: a caller who was told of a failure has refused the turn.
+        if self.state.compare_exchange(PENDING, state, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// Room for one turn's `open` and `close` records. Dropped unused, it gives the room back.
+#[must_use = "dropping it gives the room back"]
+pub struct AuditSlots {
+    audit: Audit,
+    stripe: Stripe,
+    held: bool,
+}
+
+impl AuditSlots {
+    pub(super) fn new(audit: Audit, stripe: Stripe, held: bool) -> Self {
+        AuditSlots { audit, stripe, held }
+    }
+
+    /// Queues the `open` record; never blocks.
+    pub fn open(mut self, record: OpenRecord) -> OpenTurn {
+        let audit = self.audit.clone();
+        if !std::mem::take(&mut self.held) {
+            audit.dropped();
+            return OpenTurn { audit, turn: None, request_id: record.request_id };
+        }
+        let request_id = Arc::clone(&record.request_id);
+        let turn = Arc::new(Turn {
+            record,
+            at: now_ms(),
+            stripe: self.stripe,
+            seq: AtomicU64::new(0),
+            state: AtomicU8::new(PENDING),
+            changed: Notify::new(),
+        });
+        if !audit.send(Message::Open(Arc::clone(&turn))) {
+            turn.become_state(STOPPED);
+            audit.room().give(self.stripe, 1);
+        }
+        OpenTurn { audit, turn: Some(turn), request_id }
+    }
+}
+
+impl Drop for AuditSlots {
+    fn drop(&mut self) {
+        if self.held {
+            self.audit.room().give(self.stripe, 2);
+        }
+    }
+}
+
+impl fmt::Debug for AuditSlots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AuditSlots(..)")
+    }
+}
+
+/// A turn whose `open` record is queued. Dropped without [`OpenTurn::close`], it is closed as `interrupted`.
+#[must_use = "dropping it closes the turn as interrupted"]
+pub struct OpenTurn {
+    audit: Audit,
+    /// `None` once closed, or when there was no room and turns run all the same.
+    turn: Option<Arc<Turn>>,
+    request_id: Arc<str>,
+}
+
+impl OpenTurn {
+    /// The request's identifier, as recorded.
+    pub fn request_id(&self) -> &Arc<str> {
+        &self.request_id
+    }
+
+    /// Waits until the `open` record has been written (`write(2)` returned), at most ten seconds. May be called
+    /// again, and may be dropped while it waits; one caller at a time.
+    ///
+    /// # Errors
+    /// The record was not written. Never, when turns run all the same.
+    pub async fn written(&self) -> Result<(), AuditError> {
+        let Some(turn) = &self.turn else { return Ok(()) };
+        let settled = match turn.state.load(Ordering::Acquire) {
+            PENDING => tokio::time::timeout(WRITTEN_WITHIN, settled(turn)).await.unwrap_or(PENDING),
+            state => state,
+        };
+        let error = match settled {
+            WRITTEN => return Ok(()),
+            FAILED => AuditError::NotWritten,
+            STOPPED => AuditError::Stopped,
+            _ => AuditError::Slow,
+        };
+        match self.audit.when_full() {
+            WhenFull::Refuse => Err(error),
+            WhenFull::Drop => Ok(()),
+        }
+    }
+
+    /// Queues the `close` record; never blocks.
+    pub fn close(mut self, record: CloseRecord) {
+        self.end(Some(record));
+    }
+
+    fn end(&mut self, close: Option<CloseRecord>) {
+        let Some(turn) = self.turn.take() else { return };
+        let stripe = turn.stripe;
+        if !self.audit.send(Message::Close { turn, at: now_ms(), close }) {
+            self.audit.room().give(stripe, 1);
+        }
+    }
+}
+
+async fn settled(turn: &Turn) -> u8 {
+    loop {
+        // A verdict between the look and the wait leaves a permit, so the wait ends at once.
+        match turn.state.load(Ordering::Acquire) {
+            PENDING => turn.changed.notified().await,
+            state => return state,
+        }
+    }
+}
+
+impl Drop for OpenTurn {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}
+
+impl fmt::Debug for OpenTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenTurn({})", self.request_id)
+    }
+}
+
+/// Room for one record of a person's change. Dropped unused, it gives the room back.
+#[must_use = "dropping it gives the room back"]
+pub struct ActionSlot {
+    audit: Audit,
+    stripe: Stripe,
+    held: bool,
+}
+
+impl ActionSlot {
+    pub(super) fn new(audit: Audit, stripe: Stripe, held: bool) -> Self {
+        ActionSlot { audit, stripe, held }
+    }
+
+    /// Queues the record; never blocks.
+    pub fn record(mut self, record: ActionRecord) {
+        if !std::mem::take(&mut self.held) {
+            self.audit.dropped();
+            return;
+        }
+        let message = Message::Action { at: now_ms(), record: Box::new(record), stripe: Some(self.stripe), done: None };
+        if !self.audit.send(message) {
+            self.audit.room().give(self.stripe, 1);
+        }
+    }
+}
+
+impl Drop for ActionSlot {
+    fn drop(&mut self) {
+        if self.held {
+            self.audit.room().give(self.stripe, 1);
+        }
+    }
+}
+
+impl fmt::Debug for ActionSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ActionSlot(..)")
+    }
+}

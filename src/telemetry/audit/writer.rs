@@ -1,0 +1,402 @@
+//! The writer: one thread that numbers, chains, seals and writes the records, a batch for each `write(2)`.
+//!
+//! Invariants: what was taken from the queue is written in its order or kept until it can be; a batch ends in a seal;
+//! room is given back when the record is on its way to the disk. While the disk fails, the batch waits, everything in
+//! it that somebody waits for is told so, and the queue is left alone once the batch is large.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::error::AuditError;
+use super::line::{Chain, SealKey};
+use super::records::{ActionRecord, CloseRecord};
+use super::recover::{OpenTurnRow, Recovered};
+use super::refusals::Summary;
+use super::room::Stripe;
+use super::segment::Segment;
+use super::turn::Turn;
+use super::verify::Head;
+use super::{Options, Shared, encode, now_ms};
+
+/// Bytes that one batch collects before it is written, about.
+const BATCH_BYTES: usize = 256 * 1024;
+/// Turns named by one `carried` line.
+const CARRIED_PER_LINE: usize = 128;
+/// Pause between two attempts while the disk fails.
+const RETRY: Duration = Duration::from_millis(200);
+
+pub(super) type Done = oneshot::Sender<Result<(), AuditError>>;
+
+/// What callers put into the queue.
+pub(super) enum Message {
+    Open(Arc<Turn>),
+    Close {
+        turn: Arc<Turn>,
+        at: u64,
+        /// `None`: interrupted.
+        close: Option<CloseRecord>,
+    },
+    Action {
+        at: u64,
+        record: Box<ActionRecord>,
+        /// A person's stripe; `None` for an operator's record.
+        stripe: Option<Stripe>,
+        done: Option<Done>,
+    },
+    Refusal(Box<OwnedRefusal>),
+    Stop(Done),
+}
+
+/// A refusal that is recorded by itself.
+pub(super) struct OwnedRefusal {
+    pub(super) at: u64,
+    pub(super) login: crate::names::Login,
+    pub(super) uid: crate::names::Uid,
+    pub(super) peer: std::net::IpAddr,
+    pub(super) reason: crate::telemetry::reason::Reason,
+    pub(super) request_id: String,
+    pub(super) route: Option<&'static str>,
+}
+
+/// What is owed once a record has been written.
+enum Owed {
+    Open(Arc<Turn>),
+    Room(Stripe),
+    Action {
+        stripe: Option<Stripe>,
+        done: Option<Done>,
+    },
+    Refusal,
+    /// A record of the writer's own.
+    Nothing,
+    /// Not a record.
+    Seal,
+}
+
+pub(super) struct Writer {
+    dir: PathBuf,
+    key: SealKey,
+    options: Options,
+    shared: Arc<Shared>,
+    segment: Segment,
+    chain: Chain,
+    /// Lines that are not written yet.
+    batch: Vec<u8>,
+    /// How much of the batch is written.
+    written: usize,
+    /// End of each record in the batch, and what is owed for it; in order.
+    owed: VecDeque<(usize, Owed)>,
+    sealed: bool,
+    failing: bool,
+    open: BTreeMap<u64, Arc<Turn>>,
+    /// Bytes at the segment's beginning that only name open turns: they do not count towards its end, or a segment
+    /// full of them would be followed by another at once.
+    carried_bytes: u64,
+    /// Segments to sync.
+    sync: Sender<Arc<File>>,
+    dirty: bool,
+}
+
+impl Writer {
+    /// Goes on from what a start found and writes the records of the start itself.
+    pub(super) fn start(
+        dir: PathBuf,
+        key: SealKey,
+        options: Options,
+        shared: Arc<Shared>,
+        found: Recovered,
+        sync: Sender<Arc<File>>,
+    ) -> Result<Self, AuditError> {
+        let Recovered { segment, chain, open, repaired_bytes, unsealed } = found;
+        let mut writer = Writer {
+            dir,
+            key,
+            options,
+            shared,
+            segment,
+            chain,
+            batch: Vec::with_capacity(BATCH_BYTES),
+            written: 0,
+            owed: VecDeque::new(),
+            sealed: true,
+            failing: false,
+            open: BTreeMap::new(),
+            carried_bytes: 0,
+            sync,
+            dirty: false,
+        };
+        #[cfg(test)]
+        {
+            writer.segment.quota.clone_from(&writer.options.quota);
+        }
+        let lost = open.len();
+        writer.line("start", now_ms(), Owed::Nothing, |line| {
+            line.text("version", env!("CARGO_PKG_VERSION"));
+            line.number("repaired_bytes", repaired_bytes);
+            line.number("unsealed", unsealed);
+            line.number("lost", lost as u64);
+        });
+        for turn in open.values() {
+            writer.line("lost", now_ms(), Owed::Nothing, |line| encode::lost(line, turn));
+        }
+        let result = writer.flush();
+        let path = super::segment::path(&writer.dir, writer.segment.number);
+        result.map_err(|source| super::segment::failed("write the audit segment", &path, source))?;
+        writer.segment.file().sync_data().map_err(|source| super::segment::failed("sync", &path, source))?;
+        Ok(writer)
+    }
+
+    /// Writes until told to stop, or until nobody is left who could say anything.
+    pub(super) fn run(mut self, queue: &Receiver<Message>) {
+        let mut next_tick = Instant::now() + self.options.tick;
+        let mut next_write = Instant::now();
+        let done = loop {
+            let now = Instant::now();
+            if now >= next_tick {
+                next_tick = now + self.options.tick;
+                self.tick();
+            }
+            let until = if self.failing { next_tick.min(next_write) } else { next_tick };
+            let pause = until.saturating_duration_since(now);
+            if self.failing && self.batch.len() >= BATCH_BYTES && !self.shared.stopping.load(Ordering::Acquire) {
+                std::thread::sleep(pause.min(RETRY));
+            } else {
+                match queue.recv_timeout(pause) {
+                    Ok(Message::Stop(done)) => break Some(done),
+                    Ok(message) => {
+                        if let Some(done) = self.take_batch(message, queue) {
+                            break Some(done);
+                        }
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break None,
+                }
+            }
+            if !self.failing || Instant::now() >= next_write {
+                if self.flush().is_ok() && self.segment.len >= self.carried_bytes + self.options.segment_bytes {
+                    self.rotate();
+                }
+                next_write = Instant::now() + RETRY;
+            }
+        };
+        let result = self.stop();
+        if let Some(done) = done {
+            let _ = done.send(result.map_err(|_| AuditError::NotWritten));
+        }
+    }
+
+    /// Takes what is queued, up to a batch. Gives back the answer to a stop that it meets.
+    fn take_batch(&mut self, first: Message, queue: &Receiver<Message>) -> Option<Done> {
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                Message::Stop(done) => return Some(done),
+                message => self.take(message),
+            }
+            next = if self.batch.len() < BATCH_BYTES { queue.try_recv().ok() } else { None };
+        }
+        None
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Open(turn) => {
+                let seq = self.line("open", turn.at, Owed::Open(Arc::clone(&turn)), |line| {
+                    encode::open(line, &turn.record);
+                });
+                turn.seq.store(seq, Ordering::Relaxed);
+                self.open.insert(seq, turn);
+            }
+            Message::Close { turn, at, close } => {
+                let seq = turn.seq.load(Ordering::Relaxed);
+                self.open.remove(&seq);
+                self.line("close", at, Owed::Room(turn.stripe), |line| {
+                    encode::close(line, seq, &turn.record, close.as_ref());
+                });
+            }
+            Message::Action { at, record, stripe, done } => {
+                self.line("action", at, Owed::Action { stripe, done }, |line| encode::action(line, &record));
+            }
+            Message::Refusal(refusal) => {
+                self.line("refusal", refusal.at, Owed::Refusal, |line| encode::refusal(line, &refusal));
+            }
+            Message::Stop(_) => {}
+        }
+    }
+
+    fn line(&mut self, kind: &str, at: u64, owed: Owed, fields: impl FnOnce(&mut super::line::Fields<'_>)) -> u64 {
+        let seq = self.chain.append(&mut self.batch, at, kind, fields);
+        self.owed.push_back((self.batch.len(), owed));
+        self.sealed = false;
+        seq
+    }
+
+    /// Seals the batch and writes it. What cannot be written stays, and whoever waits for it is told.
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.sealed {
+            self.chain.seal(&mut self.batch, now_ms(), &self.key);
+            self.owed.push_back((self.batch.len(), Owed::Seal));
+            self.sealed = true;
+        }
+        if self.written == self.batch.len() {
+            return Ok(());
+        }
+        let (count, result) = self.segment.write(&self.batch[self.written..]);
+        self.written += count;
+        self.dirty |= count > 0;
+        self.settle_written();
+        self.shared.metrics.audit_queued(self.shared.queued.load(Ordering::Relaxed));
+        match result {
+            Ok(()) => {
+                self.batch.clear();
+                self.batch.shrink_to(4 * BATCH_BYTES);
+                self.written = 0;
+                self.shared.set_head(Head::of(&self.chain));
+                if std::mem::take(&mut self.failing) {
+                    self.shared.failing.store(false, Ordering::Release);
+                    tracing::warn!("the audit log is written again");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.settle_failed();
+                self.shared.metrics.audit_failed();
+                if !std::mem::replace(&mut self.failing, true) {
+                    self.shared.failing.store(true, Ordering::Release);
+                    tracing::error!(%error, segment = self.segment.number, "the audit log cannot be written");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn settle_written(&mut self) {
+        let mut records = 0;
+        while self.owed.front().is_some_and(|(end, _)| *end <= self.written) {
+            let Some((_, owed)) = self.owed.pop_front() else { break };
+            let queued = !matches!(owed, Owed::Nothing | Owed::Seal);
+            records += u64::from(!matches!(owed, Owed::Seal));
+            match owed {
+                Owed::Open(turn) => {
+                    turn.settle(true);
+                    self.shared.room.give(turn.stripe, 1);
+                }
+                Owed::Room(stripe) => self.shared.room.give(stripe, 1),
+                Owed::Action { stripe, done } => {
+                    match stripe {
+                        Some(stripe) => self.shared.room.give(stripe, 1),
+                        None => self.shared.control.give(1),
+                    }
+                    if let Some(done) = done {
+                        let _ = done.send(Ok(()));
+                    }
+                }
+                Owed::Refusal => self.shared.refusals.give(1),
+                Owed::Nothing | Owed::Seal => {}
+            }
+            if queued {
+                self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.shared.metrics.audit_written(records);
+    }
+
+    /// The records stay, and are written when that works again: the chain has no gap.
+    fn settle_failed(&mut self) {
+        for (_, owed) in &mut self.owed {
+            match owed {
+                Owed::Open(turn) => turn.settle(false),
+                Owed::Action { done, .. } => {
+                    if let Some(done) = done.take() {
+                        let _ = done.send(Err(AuditError::NotWritten));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Begins the next segment once this one is large, and names the open turns in it. When that fails, this one goes
+    /// on: a larger segment is better than none.
+    fn rotate(&mut self) {
+        let next = match Segment::create(&self.dir, self.segment.number + 1) {
+            Ok(next) => next,
+            Err(error) => {
+                self.shared.metrics.audit_failed();
+                tracing::error!(error = &error as &dyn std::error::Error, "no further audit segment");
+                return;
+            }
+        };
+        let _ = self.sync.send(self.segment.file());
+        self.segment = next;
+        #[cfg(test)]
+        {
+            self.segment.quota.clone_from(&self.options.quota);
+        }
+        let open: Vec<OpenTurnRow> = self.open.iter().map(|(seq, turn)| encode::row(&turn.record, *seq)).collect();
+        for turns in open.chunks(CARRIED_PER_LINE) {
+            self.line("carried", now_ms(), Owed::Nothing, |line| line.value("turns", &turns));
+        }
+        self.carried_bytes = self.batch.len() as u64;
+        // The first lines of the segment; a failure is handled as any other.
+        let _ = self.flush();
+    }
+
+    /// Each second: the summary of refusals, a sync, and the upkeep of metrics.
+    fn tick(&mut self) {
+        if !self.failing
+            && let Some(summary) = self.shared.budget.take()
+        {
+            self.summary(&summary);
+        }
+        if std::mem::take(&mut self.dirty) {
+            let _ = self.sync.send(self.segment.file());
+        }
+        self.shared.metrics.audit_queued(self.shared.queued.load(Ordering::Relaxed));
+        self.shared.metrics.upkeep();
+    }
+
+    fn summary(&mut self, summary: &Summary) {
+        self.line("refusals", now_ms(), Owed::Nothing, |line| encode::summary(line, summary));
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
+        self.shared.failing.store(true, Ordering::Release);
+        if let Some(summary) = self.shared.budget.take() {
+            self.summary(&summary);
+        }
+        let open = self.open.len() as u64;
+        self.line("stop", now_ms(), Owed::Nothing, |line| line.number("open", open));
+        self.flush()?;
+        self.segment.file().sync_data()
+    }
+}
+
+/// Syncs segments as they are named, so that a slow disk does not hold up the writer.
+pub(super) fn sync_files(files: &Receiver<Arc<File>>, shared: &Shared) {
+    while let Ok(mut file) = files.recv() {
+        // Several requests for one file that came up meanwhile are one.
+        while let Ok(next) = files.try_recv() {
+            if !Arc::ptr_eq(&file, &next) {
+                sync(&file, shared);
+                file = next;
+            }
+        }
+        sync(&file, shared);
+    }
+}
+
+fn sync(file: &File, shared: &Shared) {
+    if let Err(error) = file.sync_data() {
+        shared.metrics.audit_failed();
+        tracing::error!(%error, "the audit log cannot be synced");
+    }
+}
