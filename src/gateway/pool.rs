@@ -64,7 +64,8 @@ impl Link {
     /// [`ConnectError`]
     pub async fn open(target: &GatewayTarget, deadline: Duration, metrics: &Metrics) -> Result<Self, ConnectError> {
         let connecting = async {
-            let stream = TcpStream::connect((target.url().host(), target.url().port())).await.map_err(ConnectError::Io)?;
+            let stream =
+                TcpStream::connect((target.url().host(), target.url().port())).await.map_err(ConnectError::Io)?;
             // A turn's head and the first event are small; waiting for more would only delay them.
             stream.set_nodelay(true).map_err(ConnectError::Io)?;
             let (sender, connection) = hyper::client::conn::http1::Builder::new()

@@ -9,7 +9,7 @@ mod http1;
 mod limits;
 mod pace;
 mod sockets;
+mod threads;
 
-pub use accept::{Acceptor, run};
-pub use limits::{ConnectionLimits, ConnectionPermit};
 pub use sockets::{BindError, bind};
+pub use threads::DataPath;

@@ -12,7 +12,12 @@ use crate::gateway::permits::{AdmitError, TurnPermit};
 use crate::telemetry::reason::Reason;
 
 /// Admits a request, after waiting for a permit where it is a turn.
-pub(super) async fn admit(worker: &Worker, exchange: &mut Exchange, grant: &Grant, kind: RouteKind) -> Result<(), Reason> {
+pub(super) async fn admit(
+    worker: &Worker,
+    exchange: &mut Exchange,
+    grant: &Grant,
+    kind: RouteKind,
+) -> Result<(), Reason> {
     let edge = worker.edge.parts();
     if edge.draining.is_cancelled() {
         return Err(Reason::Draining);

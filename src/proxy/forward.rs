@@ -38,7 +38,11 @@ pub(super) type Failed = (Exchange, Reason);
 ///
 /// # Errors
 /// [`Failed`]
-pub(super) async fn forward(worker: &Worker, request: Request<'_>, exchange: Exchange) -> Result<Response<EdgeBody>, Failed> {
+pub(super) async fn forward(
+    worker: &Worker,
+    request: Request<'_>,
+    exchange: Exchange,
+) -> Result<Response<EdgeBody>, Failed> {
     let kind = request.kind;
     let (head, under_way) = send(worker, request, exchange).await?;
     answer(worker, head, under_way, kind).await

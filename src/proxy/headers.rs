@@ -54,13 +54,33 @@ mod tests {
     #[test]
     fn no_list_lets_a_credential_or_identity_through() {
         for name in [
-            "authorization", "cookie", "host", "origin", "connection", "forwarded", "x-forwarded-for", "x-real-ip", "x-api-key",
-            "x-botgate-login", "x-forwarded-user", "proxy-authorization", "transfer-encoding", "content-length", "te", "upgrade",
-            "x-request-id", "content-encoding", "x-stainless", "expect", "keep-alive",
+            "authorization",
+            "cookie",
+            "host",
+            "origin",
+            "connection",
+            "forwarded",
+            "x-forwarded-for",
+            "x-real-ip",
+            "x-api-key",
+            "x-botgate-login",
+            "x-forwarded-user",
+            "proxy-authorization",
+            "transfer-encoding",
+            "content-length",
+            "te",
+            "upgrade",
+            "x-request-id",
+            "content-encoding",
+            "x-stainless",
+            "expect",
+            "keep-alive",
         ] {
             assert!(!request_passes(name, &[]), "{name}");
         }
-        for name in ["set-cookie", "server", "location", "www-authenticate", "connection", "transfer-encoding", "x-request-id"] {
+        for name in
+            ["set-cookie", "server", "location", "www-authenticate", "connection", "transfer-encoding", "x-request-id"]
+        {
             assert!(!response_passes(&HeaderName::from_static(name), true), "{name}");
         }
     }

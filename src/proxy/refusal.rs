@@ -5,7 +5,9 @@
 //! SDKs obey it and a turn must not run twice.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use super::body::EdgeBody;
@@ -125,9 +127,12 @@ fn show(reason: Reason) -> Shown {
             "unknown_host",
             "This host name is not served here; see listen.public_url and listen.additional_hosts.",
         ),
-        Reason::HeadTooLarge => {
-            shown(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, REQUEST, "head_too_large", "The request head is too large.")
-        }
+        Reason::HeadTooLarge => shown(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            REQUEST,
+            "head_too_large",
+            "The request head is too large.",
+        ),
         Reason::ForbiddenMethod | Reason::UnknownMethod => {
             shown(StatusCode::METHOD_NOT_ALLOWED, REQUEST, "method_not_allowed", "This method is not served here.")
         }

@@ -209,9 +209,20 @@ mod tests {
         assert_eq!(find(&routes, "GET", "/v1/models"), Some("/v1/models"));
         assert_eq!(find(&routes, "GET", "/v1/runs/run_1:a~b/events"), Some("/v1/runs/{id}/events"));
         for (method, path) in [
-            ("GET", ""), ("GET", "/"), ("GET", "/health"), ("GET", "/v1/health"), ("GET", "/v1/models/"), ("GET", "/v1/runs/"),
-            ("GET", "/v1/runs/a/b/events"), ("GET", "/v1/runs/{id}"), ("GET", "/api/sessions"), ("POST", "/api/jobs"), ("GET", "/health/detailed"),
-            ("POST", "/api/cron/fire"), ("get", "/v1/models"), ("GET", "/v1/artifacts/download/x"),
+            ("GET", ""),
+            ("GET", "/"),
+            ("GET", "/health"),
+            ("GET", "/v1/health"),
+            ("GET", "/v1/models/"),
+            ("GET", "/v1/runs/"),
+            ("GET", "/v1/runs/a/b/events"),
+            ("GET", "/v1/runs/{id}"),
+            ("GET", "/api/sessions"),
+            ("POST", "/api/jobs"),
+            ("GET", "/health/detailed"),
+            ("POST", "/api/cron/fire"),
+            ("get", "/v1/models"),
+            ("GET", "/v1/artifacts/download/x"),
         ] {
             assert_eq!(find(&routes, method, path), None, "{method} {path}");
         }

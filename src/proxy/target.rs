@@ -87,7 +87,10 @@ mod tests {
     #[test]
     fn plain_targets_are_split() {
         let target = Target::parse("/p/bot-alice/v1/models?a=%20b").unwrap();
-        assert_eq!((target.profile(), target.path(), target.query()), (Some("bot-alice"), "/v1/models", Some("a=%20b")));
+        assert_eq!(
+            (target.profile(), target.path(), target.query()),
+            (Some("bot-alice"), "/v1/models", Some("a=%20b"))
+        );
         let target = Target::parse("/v1/models").unwrap();
         assert_eq!((target.profile(), target.path(), target.query()), (None, "/v1/models", None));
         assert_eq!(Target::parse("/p/bot-alice").unwrap().profile(), Some("bot-alice"));
@@ -97,9 +100,27 @@ mod tests {
     #[test]
     fn what_is_not_canonical_is_refused() {
         for bad in [
-            "", "*", "v1/models", "//v1/models", "/v1//models", "/v1/./models", "/v1/../models", "/v1/..", "/.", "/p/bot%2Dalice/v1",
-            "/v1/models%00", "/v1\\models", "/v1;x/models", "/v1/mo dels", "/v1/m\u{e9}", "/v1/models#x", "/v1/models?a#b", "/v1?\u{e9}",
-            "/p//v1/models", "/p/bot-alice//v1/models", "/v1/\t",
+            "",
+            "*",
+            "v1/models",
+            "//v1/models",
+            "/v1//models",
+            "/v1/./models",
+            "/v1/../models",
+            "/v1/..",
+            "/.",
+            "/p/bot%2Dalice/v1",
+            "/v1/models%00",
+            "/v1\\models",
+            "/v1;x/models",
+            "/v1/mo dels",
+            "/v1/m\u{e9}",
+            "/v1/models#x",
+            "/v1/models?a#b",
+            "/v1?\u{e9}",
+            "/p//v1/models",
+            "/p/bot-alice//v1/models",
+            "/v1/\t",
         ] {
             assert!(Target::parse(bad).is_err(), "{bad:?}");
         }

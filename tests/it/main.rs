@@ -4,3 +4,4 @@
 mod contract;
 mod map;
 mod support;
+mod turns;

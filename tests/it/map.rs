@@ -4,8 +4,22 @@ use std::path::{Path, PathBuf};
 
 /// Each room may import those before it.
 const ORDER: &[&str] = &[
-    "names", "secret", "config", "tasks", "directory", "telemetry", "gateway", "identity", "mcp", "proxy", "listener", "store",
-    "keeper", "lifecycle", "admin", "cli",
+    "names",
+    "secret",
+    "config",
+    "tasks",
+    "directory",
+    "telemetry",
+    "gateway",
+    "identity",
+    "mcp",
+    "proxy",
+    "listener",
+    "store",
+    "keeper",
+    "lifecycle",
+    "admin",
+    "cli",
 ];
 /// The keeper runs as another user and may know only these.
 const KEEPER_MAY: &[&str] = &["names", "secret", "config", "tasks", "keeper"];
@@ -62,7 +76,8 @@ fn imports_point_one_way() {
         let Some(own) = place(&room) else { panic!("{room} is not on the map") };
         for (number, line) in text.lines().enumerate() {
             for imported in imports(line) {
-                let allowed = if room == "keeper" { KEEPER_MAY.contains(&imported) } else { place(imported) <= Some(own) };
+                let allowed =
+                    if room == "keeper" { KEEPER_MAY.contains(&imported) } else { place(imported) <= Some(own) };
                 if !allowed {
                     wrong.push(format!("{}:{}: {room} imports {imported}", path.display(), number + 1));
                 }
@@ -74,12 +89,17 @@ fn imports_point_one_way() {
 
 #[test]
 fn every_room_is_on_the_map_in_its_order() {
-    let map = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).expect("lib.rs is there");
+    let map =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).expect("lib.rs is there");
     let listed: Vec<&str> = map.lines().filter_map(|line| line.strip_prefix("//! - [`")?.split('`').next()).collect();
     let expected: Vec<&str> = ORDER.iter().copied().filter(|room| listed.contains(room)).collect();
     assert_eq!(listed, expected, "lib.rs lists the rooms in the order of their imports");
     for (room, path, _) in sources() {
-        assert!(matches!(room.as_str(), "lib" | "main") || listed.contains(&room.as_str()), "{} is in no room", path.display());
+        assert!(
+            matches!(room.as_str(), "lib" | "main") || listed.contains(&room.as_str()),
+            "{} is in no room",
+            path.display()
+        );
     }
 }
 
@@ -90,7 +110,10 @@ fn only_tasks_spawns() {
         // Test modules start peers of their own.
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         let is_test = path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
-        if room == "tasks" || is_test || path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("test_")) {
+        if room == "tasks"
+            || is_test
+            || path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("test_"))
+        {
             continue;
         }
         for word in spawning {
