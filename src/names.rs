@@ -196,7 +196,8 @@ impl Uid {
     /// A fresh identifier of 128 random bits.
     pub fn random() -> Self {
         let mut bytes = [0_u8; 16];
-        crate::secret::fill_random(&mut bytes);
+        // A kernel without entropy cannot name a row; going on could name two rows alike.
+        getrandom::fill(&mut bytes).expect("the operating system's random source answers");
         Uid(hex(&bytes).into())
     }
 }

@@ -3,6 +3,8 @@
 //! Invariants: what is not in the table is not forwarded; nothing that the gateway answers without an API key is in it; a
 //! route's index is its metric label's. The table is built once from the configuration.
 
+use RouteKind::{Change, Read, RunStart, Turn};
+
 use crate::config::{RouteGroup, Routes as RouteConfig};
 use crate::names::Identifier;
 
@@ -51,8 +53,6 @@ impl Route {
         self.index
     }
 }
-
-use RouteKind::{Change, Read, RunStart, Turn};
 
 const BASE: &[(&str, &str, RouteKind)] = &[
     ("POST", "/v1/chat/completions", Turn),
@@ -188,7 +188,11 @@ fn matches(template: &str, path: &str) -> bool {
     loop {
         match (expected.next(), given.next()) {
             (None, None) => return true,
-            (Some("{id}"), Some(segment)) if Identifier::is_valid(segment) => {}
+            (Some("{id}"), Some(segment)) => {
+                if !Identifier::is_valid(segment) {
+                    return false;
+                }
+            }
             (Some(literal), Some(segment)) if literal == segment => {}
             _ => return false,
         }
