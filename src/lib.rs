@@ -18,12 +18,14 @@
 //! - [`tasks`]: the only place that spawns
 //! - [`directory`]: the in-memory snapshot login → bot
 //! - [`telemetry`]: metrics, audit log, tracing
-//! - [`gateway`]: permits and the fair queue, proofs, runs
-//! - [`identity`]: the one credential of a request, and the live sessions of people
-//! - [`store`]: people, bots, sessions and runs, kept over restarts
-//! - [`lifecycle`]: what an operator does to people, bots and sessions while the edge serves
+//! - [`gateway`]: per-gateway permits and fair queue, connections, runs, proof
+//! - [`identity`]: credentials and sessions
+//! - [`proxy`]: the pipeline: authenticate → authorize → rewrite → forward
+//! - [`listener`]: accept, connection bounds, HTTP/1.1 deadlines
+//! - [`store`]: people, bots, sessions and open runs on disk; keys sealed
+//! - [`lifecycle`]: what happens to people and bots, in crash-safe steps; doctor and contract checks
 //! - [`admin`]: the operator's API on a Unix socket; metrics, health and readiness
-//! - [`cli`]: the command line
+//! - [`cli`]: the commands
 
 pub mod admin;
 pub mod cli;
@@ -32,7 +34,9 @@ pub mod directory;
 pub mod gateway;
 pub mod identity;
 pub mod lifecycle;
+pub mod listener;
 pub mod names;
+pub mod proxy;
 pub mod secret;
 pub mod store;
 pub mod tasks;

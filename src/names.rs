@@ -152,13 +152,18 @@ macro_rules! text_newtype {
             /// # Errors
             /// [`NameError`] when it is empty, too long, or holds another character.
             pub fn parse(text: &str) -> Result<Self, NameError> {
-                if text.is_empty() || text.len() > $max {
+                if !(1..=$max).contains(&text.len()) {
                     return Err(NameError::Length);
                 }
-                if !text.bytes().all(|b| matches!(b, $allowed)) {
+                if !Self::is_valid(text) {
                     return Err(NameError::Character);
                 }
                 Ok(Self(text.into()))
+            }
+
+            /// Whether the text would parse, without keeping it.
+            pub fn is_valid(text: &str) -> bool {
+                (1..=$max).contains(&text.len()) && text.bytes().all(|b| matches!(b, $allowed))
             }
 
             /// The name as text.
@@ -191,7 +196,8 @@ impl Uid {
     /// A fresh identifier of 128 random bits.
     pub fn random() -> Self {
         let mut bytes = [0_u8; 16];
-        crate::secret::fill_random(&mut bytes);
+        // A kernel without entropy cannot name a row; going on could name two rows alike.
+        getrandom::fill(&mut bytes).expect("the operating system's random source answers");
         Uid(hex(&bytes).into())
     }
 }

@@ -30,14 +30,16 @@ impl Tasks {
         Tasks { tracker: TaskTracker::new(), stopping: CancellationToken::new(), aborted: CancellationToken::new() }
     }
 
-    /// Runs a future on the current runtime until it ends or the set is aborted.
+    /// Runs a future on the current runtime until it ends or the set is aborted. Where no runtime runs any more the future
+    /// is dropped, so that its guards end with it.
     #[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let aborted = self.aborted.clone();
         let tracked = self.tracker.track_future(async move {
             aborted.run_until_cancelled(future).await;
         });
-        tokio::spawn(tracked);
+        runtime.spawn(tracked);
     }
 
     /// Runs blocking work on the current runtime's blocking pool and waits for it.

@@ -1,11 +1,11 @@
 //! `quickstart`: try botgate out.
 
-use super::out::Failure;
+use std::process::ExitCode;
 
 /// Nothing to choose yet.
 #[derive(Debug, clap::Args)]
 pub(super) struct QuickstartArgs {}
 
-pub(super) fn run(_: QuickstartArgs) -> Result<(), Failure> {
-    Err(Failure::new("quickstart: not built yet"))
+pub(super) async fn run(_: QuickstartArgs) -> Result<ExitCode, std::io::Error> {
+    Err(std::io::Error::other("quickstart: not built yet"))
 }

@@ -1,8 +1,10 @@
 //! `serve`: run the edge.
 
+use std::process::ExitCode;
+
 use super::out::Failure;
 use crate::config::Config;
 
-pub(super) fn run(_: Config) -> Result<(), Failure> {
+pub(super) fn run(_: Config) -> Result<ExitCode, Failure> {
     Err(Failure::new("serve: not built yet"))
 }

@@ -32,13 +32,7 @@ pub(super) fn run(command: SessionCommand, config: &Config, out: Out) -> Result<
     }
 }
 
-pub(super) fn create_token(
-    login: &Login,
-    label: String,
-    ttl: Duration,
-    config: &Config,
-    out: Out,
-) -> Result<(), Failure> {
+fn create_token(login: &Login, label: String, ttl: Duration, config: &Config, out: Out) -> Result<(), Failure> {
     with_admin(config, |admin| create(admin, std::slice::from_ref(login), ttl, 1, Some(label), false, out))
 }
 

@@ -118,10 +118,6 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// Longest request body, in bytes.
     pub max_body_bytes: u64,
-    /// Requests a second of one person; `None`: no bound.
-    pub requests_per_second_per_person: Option<u32>,
-    /// Requests a second from one address; `None`: no bound.
-    pub requests_per_second_per_address: Option<u32>,
 }
 
 /// Bounds on waiting.
@@ -139,6 +135,8 @@ pub struct Deadlines {
     pub idle: Duration,
     /// Silence between two requests on a connection.
     pub keep_alive: Duration,
+    /// A client that takes no byte of its answer.
+    pub write: Duration,
     /// Longest silence inside a request body; slower than 1 KiB/s over this time is cut.
     pub body: Duration,
     /// Time that running turns get at shutdown.

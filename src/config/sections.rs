@@ -203,7 +203,6 @@ fn template(text: &str) -> Result<String, &'static str> {
 }
 
 fn limits(section: &mut Section<'_>) -> Limits {
-    let rate = |n: Option<u64>| n.and_then(|n| u32::try_from(n).ok());
     let limits = Limits {
         turns_per_person: section.count("turns_per_person", 1..=100_000, 3),
         queue_per_person: section.count("queue_per_person", 0..=100_000, 4),
@@ -212,9 +211,9 @@ fn limits(section: &mut Section<'_>) -> Limits {
         connections: section.count("connections", 1..=1_000_000, 20_000),
         connections_per_address: section.count("connections_per_address", 1..=1_000_000, 1_000),
         max_body_bytes: section.integer("max_body_bytes", 1..=1_000_000_000).unwrap_or(10_000_000),
-        requests_per_second_per_person: rate(section.integer("requests_per_second_per_person", 1..=1_000_000)),
-        requests_per_second_per_address: rate(section.integer("requests_per_second_per_address", 1..=1_000_000)),
     };
+    section.not_yet("requests_per_second_per_person");
+    section.not_yet("requests_per_second_per_address");
     section.finish();
     limits
 }
@@ -228,6 +227,7 @@ fn deadlines(section: &mut Section<'_>) -> Deadlines {
         response_head: section.duration("response_head", least, 24 * HOUR, 590 * SECOND),
         idle: section.duration("idle", least, 24 * HOUR, 900 * SECOND),
         keep_alive: section.duration("keep_alive", least, HOUR, 75 * SECOND),
+        write: section.duration("write", least, HOUR, 60 * SECOND),
         body: section.duration("body", least, HOUR, 10 * SECOND),
         drain: section.duration("drain", least, HOUR, 30 * SECOND),
     };

@@ -5,6 +5,7 @@
 //! be refused, the live edge refuses all the same. This room forwards nothing and speaks no HTTP to operators.
 
 mod bots;
+pub mod contract;
 mod deletion;
 mod doctor;
 mod error;

@@ -41,6 +41,7 @@ impl std::error::Error for TraceError {
 ///
 /// # Errors
 /// A filter that is not one, or a second call.
+#[expect(clippy::disallowed_methods, reason = "RUST_LOG is where people look for this setting")]
 pub fn init(filter: Option<&str>) -> Result<(), TraceError> {
     let filter = env_filter(std::env::var("RUST_LOG").ok().as_deref(), filter)?;
     let lines = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(io::stderr);

@@ -1,0 +1,246 @@
+//! One request to a gateway and its answer, driven by whoever polls it: no task of its own.
+//!
+//! Invariants: dropping a call closes its connection unless the answer was read to its end, in which case the connection
+//! goes back to the pool; silence is bounded, before the head and in the body. It does not judge what the answer says.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, response};
+use http_body::{Body, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use tokio::time::{Instant, Sleep};
+
+use super::pool::{Link, Pool};
+use super::request_body::{BodyProgress, RequestBody};
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + Send>>;
+
+/// Why an answer did not come, or did not come whole.
+#[derive(Debug)]
+pub enum CallError {
+    /// The request never left: it may be sent again on another connection.
+    Unsent(Box<Request<RequestBody>>),
+    /// The connection ended before a response head.
+    NoHead(hyper::Error),
+    /// No response head within the deadline.
+    HeadTimeout,
+    /// The answer broke off.
+    Broken(hyper::Error),
+    /// Silence in the answer beyond the deadline.
+    IdleTimeout,
+}
+
+impl std::fmt::Display for CallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CallError::Unsent(_) => f.write_str("the connection closed before the request left"),
+            CallError::NoHead(error) => write!(f, "no response head: {error}"),
+            CallError::HeadTimeout => f.write_str("no response head within the deadline"),
+            CallError::Broken(error) => write!(f, "the answer broke off: {error}"),
+            CallError::IdleTimeout => f.write_str("silence in the answer beyond the deadline"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// Longest waits of a call.
+#[derive(Debug, Clone, Copy)]
+pub struct CallDeadlines {
+    /// From the start to the response head.
+    pub head: Duration,
+    /// Silence in the response body.
+    pub idle: Duration,
+}
+
+/// A request under way.
+pub struct Call {
+    // None once the connection went back to the pool or was closed.
+    link: Option<Link>,
+    // None once the head has come.
+    answer: Option<Answer>,
+    body: Option<Incoming>,
+    pool: Arc<Pool>,
+    progress: Arc<BodyProgress>,
+    deadlines: CallDeadlines,
+    last_active: Instant,
+    alarm: Pin<Box<Sleep>>,
+}
+
+impl Call {
+    /// Sends a request. Nothing moves until the call is polled.
+    pub fn start(mut link: Link, request: Request<RequestBody>, pool: Arc<Pool>, deadlines: CallDeadlines) -> Self {
+        let progress = request.body().progress();
+        let answer = Box::pin(link.sender.try_send_request(request));
+        let now = Instant::now();
+        Call {
+            link: Some(link),
+            answer: Some(answer),
+            body: None,
+            pool,
+            progress,
+            deadlines,
+            last_active: now,
+            alarm: Box::pin(tokio::time::sleep_until(now + deadlines.head)),
+        }
+    }
+
+    /// What has become of the request body.
+    pub fn progress(&self) -> &BodyProgress {
+        &self.progress
+    }
+
+    /// Drives the call to its response head.
+    ///
+    /// # Errors
+    /// [`CallError`]; the call is over then.
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, CallError>> {
+        let Some(answer) = self.answer.as_mut() else { return Poll::Pending };
+        if let Some(link) = self.link.as_mut()
+            && link.poll_drive(cx)
+        {
+            self.link = None;
+        }
+        match answer.as_mut().poll(cx) {
+            Poll::Ready(Ok(response)) => {
+                self.answer = None;
+                let (head, body) = response.into_parts();
+                self.body = Some(body);
+                self.last_active = Instant::now();
+                Poll::Ready(Ok(head))
+            }
+            Poll::Ready(Err(mut error)) => {
+                self.answer = None;
+                self.link = None;
+                Poll::Ready(Err(match error.take_message() {
+                    Some(request) => CallError::Unsent(Box::new(request)),
+                    None => CallError::NoHead(error.into_error()),
+                }))
+            }
+            Poll::Pending => {
+                if self.alarm.as_mut().poll(cx).is_ready() {
+                    self.close();
+                    return Poll::Ready(Err(CallError::HeadTimeout));
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Drives the call to the next piece of its response body; `None` at the end.
+    ///
+    /// # Errors
+    /// [`CallError::Broken`] and [`CallError::IdleTimeout`]; the call is over then.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CallError>>> {
+        loop {
+            let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
+            let mut polled = Pin::new(&mut *body).poll_frame(cx);
+            if polled.is_pending() {
+                // Asking for the frame is what lets the connection read on, so drive it and ask again.
+                if let Some(link) = self.link.as_mut()
+                    && link.poll_drive(cx)
+                {
+                    self.link = None;
+                }
+                polled = Pin::new(&mut *body).poll_frame(cx);
+            }
+            match polled {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.last_active = Instant::now();
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.close();
+                    return Poll::Ready(Some(Err(CallError::Broken(error))));
+                }
+                Poll::Ready(None) => {
+                    self.finish();
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => return self.poll_idle(cx).map(|error| Some(Err(error))),
+            }
+        }
+    }
+
+    /// The alarm is moved only when it goes off, so that a busy stream pays nothing for its deadline.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<CallError> {
+        loop {
+            let due = self.last_active + self.deadlines.idle;
+            if self.alarm.deadline() > due {
+                self.alarm.as_mut().reset(due);
+            }
+            if self.alarm.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if Instant::now() >= due {
+                self.close();
+                return Poll::Ready(CallError::IdleTimeout);
+            }
+            self.alarm.as_mut().reset(due);
+        }
+    }
+
+    /// Waits for the response head.
+    ///
+    /// # Errors
+    /// As [`Call::poll_head`].
+    pub async fn head(&mut self) -> Result<response::Parts, CallError> {
+        std::future::poll_fn(|cx| self.poll_head(cx)).await
+    }
+
+    /// Waits for the next piece of the body.
+    ///
+    /// # Errors
+    /// As [`Call::poll_data`].
+    pub async fn data(&mut self) -> Option<Result<Bytes, CallError>> {
+        std::future::poll_fn(|cx| self.poll_data(cx)).await
+    }
+
+    /// Whether the response head has come.
+    pub fn has_head(&self) -> bool {
+        self.answer.is_none()
+    }
+
+    /// Whether the response body has been read to its end.
+    pub fn is_complete(&self) -> bool {
+        self.answer.is_none() && self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    /// What is known of the response body's length.
+    pub fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+
+    /// Closes the connection: the gateway learns at once that nobody reads on.
+    pub fn close(&mut self) {
+        self.answer = None;
+        self.body = None;
+        self.link = None;
+    }
+
+    fn finish(&mut self) {
+        self.body = None;
+        // A body still on its way would be read as the start of the next request.
+        if let Some(link) = self.link.take()
+            && self.progress.complete()
+        {
+            self.pool.put(link);
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.answer.is_none() && self.body.as_ref().is_some_and(Body::is_end_stream) {
+            self.finish();
+        }
+    }
+}

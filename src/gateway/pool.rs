@@ -1,0 +1,146 @@
+//! Connections to the gateways: opened under a deadline, kept idle in a per-thread LIFO pool.
+//!
+//! Invariants: a link that is handed out was alive a moment ago and has no unread byte; an idle connection on which the
+//! gateway spoke is never used (stale bytes would be another request's answer); the pool is bounded. A pool belongs to one
+//! thread, so its lock is never contended.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use hyper::client::conn::http1::{Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::request_body::RequestBody;
+use crate::directory::GatewayTarget;
+use crate::telemetry::metrics::{ConnectionGauge, ConnectionState, Metrics};
+
+/// Idle connections kept per gateway and thread.
+const IDLE_MAX: usize = 64;
+/// Largest response head that is read from a gateway, in bytes.
+const HEAD_MAX_BYTES: usize = 64 * 1024;
+/// Most header lines in a response head.
+const HEADERS_MAX: usize = 100;
+
+/// Why no connection could be had.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// Refused, unreachable or unresolvable.
+    Io(std::io::Error),
+    /// No answer within the deadline.
+    Timeout,
+    /// The HTTP client could not start on it.
+    Handshake(hyper::Error),
+}
+
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ConnectError::Io(error) => write!(f, "cannot connect: {error}"),
+            ConnectError::Timeout => f.write_str("no connection within the deadline"),
+            ConnectError::Handshake(error) => write!(f, "cannot start HTTP: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// One connection to a gateway, ready for a request. Whoever holds it drives it.
+pub struct Link {
+    pub(super) sender: SendRequest<RequestBody>,
+    pub(super) connection: Connection<TokioIo<TcpStream>, RequestBody>,
+    gateway: usize,
+    reused: bool,
+    gauge: Option<ConnectionGauge>,
+}
+
+impl Link {
+    /// Opens a connection within `deadline`.
+    ///
+    /// # Errors
+    /// [`ConnectError`]
+    pub async fn open(target: &GatewayTarget, deadline: Duration, metrics: &Metrics) -> Result<Self, ConnectError> {
+        let connecting = async {
+            let stream =
+                TcpStream::connect((target.url().host(), target.url().port())).await.map_err(ConnectError::Io)?;
+            // A turn's head and the first event are small; waiting for more would only delay them.
+            stream.set_nodelay(true).map_err(ConnectError::Io)?;
+            let (sender, connection) = hyper::client::conn::http1::Builder::new()
+                .max_headers(HEADERS_MAX)
+                .max_buf_size(HEAD_MAX_BYTES)
+                .handshake(TokioIo::new(stream))
+                .await
+                .map_err(ConnectError::Handshake)?;
+            Ok(Link {
+                sender,
+                connection,
+                gateway: target.index(),
+                reused: false,
+                gauge: metrics.upstream_connection(target.index(), ConnectionState::Active),
+            })
+        };
+        tokio::time::timeout(deadline, connecting).await.unwrap_or(Err(ConnectError::Timeout))
+    }
+
+    /// Whether it has carried a request before, so that the gateway may have closed it meanwhile.
+    pub fn reused(&self) -> bool {
+        self.reused
+    }
+
+    /// Drives the connection; true when it has ended.
+    pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> bool {
+        Pin::new(&mut self.connection).poll(cx).is_ready()
+    }
+
+    /// Looks without waiting whether the gateway has closed an idle connection or spoken on it.
+    fn is_alive(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        !self.poll_drive(&mut cx) && matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Ok(())))
+    }
+}
+
+/// The idle connections of one thread.
+pub struct Pool {
+    idle: Mutex<Vec<Vec<Link>>>,
+}
+
+impl Pool {
+    /// An empty pool for so many gateways.
+    pub fn new(gateways: usize) -> Arc<Self> {
+        Arc::new(Pool { idle: Mutex::new((0..gateways).map(|_| Vec::new()).collect()) })
+    }
+
+    /// The connection that was used last and still lives.
+    pub fn take(&self, target: &GatewayTarget) -> Option<Link> {
+        loop {
+            let mut link = self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(target.index())?.pop()?;
+            if link.is_alive() {
+                link.gauge.iter_mut().for_each(ConnectionGauge::active);
+                return Some(link);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next request, if it can carry one.
+    pub(super) fn put(&self, mut link: Link) {
+        if !link.is_alive() {
+            return;
+        }
+        link.reused = true;
+        link.gauge.iter_mut().for_each(ConnectionGauge::idle);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(links) = idle.get_mut(link.gateway)
+            && links.len() < IDLE_MAX
+        {
+            links.push(link);
+        }
+    }
+
+    /// Closes every idle connection.
+    pub fn clear(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
+    }
+}

@@ -1,0 +1,72 @@
+//! The accept loop: one for each data-path thread.
+//!
+//! Invariants: an error never ends the loop, and one that stays (out of descriptors) pauses it instead of spinning; a
+//! connection over a bound is closed at once and counted.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+
+use super::http1;
+use super::limits::ConnectionLimits;
+use crate::proxy::Worker;
+use crate::tasks::Tasks;
+use crate::telemetry::reason::Reason;
+
+/// Pause after an error that the next accept would meet again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What an accept loop needs.
+pub struct Acceptor {
+    /// This thread's socket.
+    pub listener: TcpListener,
+    /// This thread's worker.
+    pub worker: Arc<Worker>,
+    /// Bounds shared by all threads.
+    pub limits: ConnectionLimits,
+    /// Where connections run.
+    pub tasks: Tasks,
+}
+
+/// Accepts until the edge drains.
+pub async fn run(acceptor: Acceptor) {
+    let draining = acceptor.worker.edge().parts().draining.clone();
+    while let Some(accepted) = draining.run_until_cancelled(acceptor.listener.accept()).await {
+        match accepted {
+            Ok((stream, peer)) => admit(&acceptor, stream, peer.ip()),
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot accept connections; trying again");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Errors of a connection that went away before it was accepted (accept(2) lists them).
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}
+
+fn admit(acceptor: &Acceptor, stream: TcpStream, peer: std::net::IpAddr) {
+    let peer = peer.to_canonical();
+    let Some(permit) = acceptor.limits.admit(peer) else {
+        acceptor.worker.edge().metrics().refused(Reason::ConnectionLimit);
+        return;
+    };
+    // Events are small and must not wait for more; a socket that refuses the option is closed by its first use.
+    let _ = stream.set_nodelay(true);
+    let worker = acceptor.worker.clone();
+    acceptor.tasks.spawn(async move {
+        http1::serve(stream, peer, worker).await;
+        drop(permit);
+    });
+}

@@ -1,0 +1,149 @@
+//! One HTTP/1.1 connection: hyper over a watched socket, its deadlines, and an end that the client can read.
+//!
+//! Invariants: the connection ends at its deadline whatever the client does; after an answer to a request whose body stayed
+//! unread the socket lingers, so that the answer is not lost to a reset.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tower::Service;
+
+use super::pace::{Busy, Pace, Paced};
+use crate::proxy::{Cut, EdgeBody, Gate, Worker};
+use crate::telemetry::metrics::ConnectionState;
+
+/// Largest request head, in bytes: 96 lines of which few are long.
+const HEAD_MAX_BYTES: usize = 64 * 1024;
+/// Most header lines that are parsed; screening refuses more than 96 with an answer of its own.
+const HEADERS_MAX: usize = 100;
+/// Longest time that a closed connection is read on.
+const LINGER: Duration = Duration::from_secs(5);
+/// Most bytes that are read from a closed connection.
+const LINGER_MAX_BYTES: usize = 32 * 1024 * 1024;
+
+/// Serves a connection to its end.
+pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) {
+    let pace = Pace::new();
+    let service = Measured { gate: Gate::new(worker.clone(), peer), pace: pace.clone() };
+    let connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_MAX_BYTES)
+        .serve_connection(TokioIo::new(Paced::new(stream, pace.clone())), service);
+    let mut connection = Some(connection);
+    let deadlines = &worker.edge().parts().deadlines;
+    let draining = &worker.edge().parts().draining;
+    let mut drained = std::pin::pin!(draining.cancelled());
+    let mut told_to_end = false;
+    let mut alarm = std::pin::pin!(tokio::time::sleep(deadlines.first_byte));
+    let mut gauge = worker.edge().metrics().connection_opened(ConnectionState::Idle);
+    let mut idle = true;
+    let ended = std::future::poll_fn(|cx| {
+        let Some(connection) = connection.as_mut() else { return Poll::Ready(false) };
+        if !told_to_end && drained.as_mut().poll(cx).is_ready() {
+            told_to_end = true;
+            Pin::new(&mut *connection).graceful_shutdown();
+        }
+        if let Poll::Ready(result) = connection.poll_without_shutdown(cx) {
+            return Poll::Ready(result.is_ok());
+        }
+        if pace.is_idle() != idle {
+            idle = !idle;
+            if idle { gauge.idle() } else { gauge.active() }
+        }
+        loop {
+            let Some(due) = pace.due(deadlines) else { return Poll::Pending };
+            if due < alarm.deadline() {
+                alarm.as_mut().reset(due);
+            }
+            if alarm.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if Instant::now() >= due {
+                return Poll::Ready(false);
+            }
+            alarm.as_mut().reset(due);
+        }
+    })
+    .await;
+    let parts = connection.take().map(http1::Connection::into_parts);
+    if let (true, false, Some(parts)) = (ended, pace.ended_by_client(), parts) {
+        // Boxed, so that every connection does not carry its buffer from the start.
+        Box::pin(linger(parts.io.into_inner().into_inner())).await;
+    }
+}
+
+/// Closes our side and reads what the client still sends, so that the system does not answer it with a reset that would
+/// overtake the answer (RFC 9112 section 9.6).
+async fn linger(mut stream: TcpStream) {
+    let reading = async {
+        if stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut buffer = [0; 16 * 1024];
+        let mut total = 0;
+        while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+            total += read;
+            if total > LINGER_MAX_BYTES {
+                return;
+            }
+        }
+    };
+    // Running out of time only means that the client did not close.
+    let _ = tokio::time::timeout(LINGER, reading).await;
+}
+
+/// The gate, with the connection's pace told when a request begins and ends.
+struct Measured {
+    gate: Gate,
+    pace: Arc<Pace>,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Measured {
+    type Response = Response<MeasuredBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let busy = self.pace.busy();
+        let answering = self.gate.clone().call(request);
+        Box::pin(async move { answering.await.map(|response| response.map(|body| MeasuredBody { body, _busy: busy })) })
+    }
+}
+
+/// A response body whose end is the request's.
+struct MeasuredBody {
+    body: EdgeBody,
+    _busy: Busy,
+}
+
+impl Body for MeasuredBody {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,95 @@
+//! Bounds on connections: all together, and per address.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+
+/// The bounds and what is open. Clones are handles on the same counts.
+#[derive(Debug, Clone)]
+pub struct ConnectionLimits(Arc<Counts>);
+
+#[derive(Debug)]
+struct Counts {
+    total: usize,
+    per_address: usize,
+    open: AtomicUsize,
+    // Holds only addresses with an open connection, so `total` bounds it.
+    by_address: DashMap<IpAddr, usize>,
+}
+
+/// One connection's place; dropping it gives the place back.
+#[derive(Debug)]
+pub struct ConnectionPermit {
+    counts: Arc<Counts>,
+    address: IpAddr,
+}
+
+impl ConnectionLimits {
+    /// Bounds with nothing open.
+    pub fn new(total: usize, per_address: usize) -> Self {
+        ConnectionLimits(Arc::new(Counts { total, per_address, open: AtomicUsize::new(0), by_address: DashMap::new() }))
+    }
+
+    /// A place for a connection from this address; `None` when there is none.
+    pub fn admit(&self, address: IpAddr) -> Option<ConnectionPermit> {
+        let counts = &self.0;
+        let mut here = counts.by_address.entry(address).or_insert(0);
+        let full = *here >= counts.per_address
+            || counts
+                .open
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < counts.total).then_some(open + 1))
+                .is_err();
+        if full {
+            let unused = *here == 0;
+            drop(here);
+            if unused {
+                counts.by_address.remove_if(&address, |_, here| *here == 0);
+            }
+            return None;
+        }
+        *here += 1;
+        drop(here);
+        Some(ConnectionPermit { counts: Arc::clone(counts), address })
+    }
+
+    /// Connections that are open.
+    pub fn open(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.counts.open.fetch_sub(1, Ordering::Relaxed);
+        if let Entry::Occupied(mut here) = self.counts.by_address.entry(self.address) {
+            *here.get_mut() -= 1;
+            if *here.get() == 0 {
+                here.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_bounded_and_given_back() {
+        let limits = ConnectionLimits::new(3, 2);
+        let (a, b) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        let first = limits.admit(a).unwrap();
+        let _second = limits.admit(a).unwrap();
+        assert!(limits.admit(a).is_none());
+        let third = limits.admit(b).unwrap();
+        assert!(limits.admit(b).is_none());
+        assert_eq!(limits.open(), 3);
+        drop((first, third));
+        assert_eq!(limits.open(), 1);
+        assert!(limits.admit(a).is_some());
+        assert!(!limits.0.by_address.contains_key(&b));
+    }
+}

@@ -1,0 +1,190 @@
+//! How a connection is getting on: its phase, and when that phase has lasted too long.
+//!
+//! hyper's own header deadline does not start before the first byte (hyperium/hyper#3756) and knows nothing of a client that
+//! stops reading; so the socket is watched here. Times are kept, not timers: one timer a connection is moved only when a
+//! deadline comes nearer, and a busy connection never touches it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::config::Deadlines;
+
+/// What the connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing has come yet.
+    First = 0,
+    /// A header section has begun.
+    Head = 1,
+    /// A request is served.
+    Busy = 2,
+    /// Between two requests.
+    Idle = 3,
+}
+
+/// The phase of one connection, shared between its socket and its task. Both run on one thread; atomics make it `Send`.
+#[derive(Debug)]
+pub(super) struct Pace {
+    opened: Instant,
+    phase: AtomicU8,
+    since_ms: AtomicU64,
+    // Zero: no write is waiting for the client.
+    write_blocked_ms: AtomicU64,
+    ended_by_client: AtomicBool,
+}
+
+impl Pace {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Pace {
+            opened: Instant::now(),
+            phase: AtomicU8::new(Phase::First as u8),
+            since_ms: AtomicU64::new(0),
+            write_blocked_ms: AtomicU64::new(0),
+            ended_by_client: AtomicBool::new(false),
+        })
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.opened.elapsed().as_millis() as u64
+    }
+
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::First,
+            1 => Phase::Head,
+            2 => Phase::Busy,
+            _ => Phase::Idle,
+        }
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+        self.since_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    /// A request has been read; dropping the guard says that it is over.
+    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+        self.phase.store(Phase::Busy as u8, Ordering::Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    /// Whether the connection is between two requests.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.phase(), Phase::Idle | Phase::First)
+    }
+
+    /// Whether the client has closed its side.
+    pub(super) fn ended_by_client(&self) -> bool {
+        self.ended_by_client.load(Ordering::Relaxed)
+    }
+
+    /// When the connection has waited too long, as things are; `None`: others keep the time.
+    pub(super) fn due(&self, deadlines: &Deadlines) -> Option<Instant> {
+        let after = |ms: u64, limit: Duration| self.opened + Duration::from_millis(ms) + limit;
+        let since = self.since_ms.load(Ordering::Relaxed);
+        let phase = match self.phase() {
+            Phase::First => Some(after(since, deadlines.first_byte)),
+            Phase::Head => Some(after(since, deadlines.header)),
+            Phase::Idle => Some(after(since, deadlines.keep_alive)),
+            Phase::Busy => None,
+        };
+        let write = match self.write_blocked_ms.load(Ordering::Relaxed) {
+            0 => None,
+            ms => Some(after(ms, deadlines.write)),
+        };
+        match (phase, write) {
+            (Some(phase), Some(write)) => Some(phase.min(write)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn received(&self, bytes: usize) {
+        if bytes == 0 {
+            self.ended_by_client.store(true, Ordering::Relaxed);
+        } else if matches!(self.phase(), Phase::First | Phase::Idle) {
+            self.enter(Phase::Head);
+        }
+    }
+
+    fn wrote(&self, progress: bool) {
+        if progress {
+            self.write_blocked_ms.store(0, Ordering::Relaxed);
+        } else if self.write_blocked_ms.load(Ordering::Relaxed) == 0 {
+            self.write_blocked_ms.store(self.now_ms().max(1), Ordering::Relaxed);
+        }
+    }
+}
+
+/// A request is being served on the connection.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<Pace>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.enter(Phase::Idle);
+    }
+}
+
+/// A client's socket whose progress is noted.
+pub(super) struct Paced {
+    stream: TcpStream,
+    pace: Arc<Pace>,
+}
+
+impl Paced {
+    pub(super) fn new(stream: TcpStream, pace: Arc<Pace>) -> Self {
+        Paced { stream, pace }
+    }
+
+    /// The socket.
+    pub(super) fn into_inner(self) -> TcpStream {
+        self.stream
+    }
+}
+
+impl AsyncRead for Paced {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        self.pace.received(buf.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Paced {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.pace.wrote(polled.is_ready());
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.pace.wrote(polled.is_ready());
+        polled
+    }
+}

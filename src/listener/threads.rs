@@ -1,0 +1,71 @@
+//! The data path's threads: one single-threaded runtime for each listening socket.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::accept::{self, Acceptor};
+use super::limits::ConnectionLimits;
+use crate::proxy::{Edge, Worker};
+use crate::tasks::Tasks;
+
+/// The running data path. It serves until its edge drains.
+#[derive(Debug)]
+pub struct DataPath {
+    address: SocketAddr,
+    limits: ConnectionLimits,
+    threads: Vec<JoinHandle<bool>>,
+}
+
+impl DataPath {
+    /// Starts a thread for each socket. They stop when the edge's `draining` is cancelled; turns then get `drain` to end.
+    ///
+    /// # Errors
+    /// The system refuses a thread or a runtime, or there is no socket.
+    pub fn start(edge: &Arc<Edge>, sockets: Vec<TcpListener>, drain: Duration) -> io::Result<Self> {
+        let address = sockets.first().ok_or(io::ErrorKind::InvalidInput)?.local_addr()?;
+        let bounds = &edge.parts().limits;
+        let limits = ConnectionLimits::new(bounds.connections, bounds.connections_per_address);
+        let mut threads = Vec::with_capacity(sockets.len());
+        for (number, socket) in sockets.into_iter().enumerate() {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (edge, limits) = (Arc::clone(edge), limits.clone());
+            threads.push(Tasks::thread(&format!("edge-{number}"), move || {
+                runtime.block_on(serve(edge, socket, limits, drain))
+            })?);
+        }
+        Ok(DataPath { address, limits, threads })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Client connections that are open.
+    pub fn connections(&self) -> usize {
+        self.limits.open()
+    }
+
+    /// Waits for the threads, which end when the edge drains. True when nothing had to be cut. Blocks.
+    pub fn join(self) -> bool {
+        // A thread that panicked has cut its connections.
+        self.threads.into_iter().fold(true, |clean, thread| thread.join().unwrap_or(false) && clean)
+    }
+}
+
+async fn serve(edge: Arc<Edge>, socket: TcpListener, limits: ConnectionLimits, drain: Duration) -> bool {
+    let listener = match tokio::net::TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "a data-path thread cannot use its socket");
+            return false;
+        }
+    };
+    let tasks = Tasks::new();
+    let worker = Worker::new(edge, tasks.clone());
+    accept::run(Acceptor { listener, worker, limits, tasks: tasks.clone() }).await;
+    tasks.drain(drain).await
+}

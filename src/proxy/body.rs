@@ -1,0 +1,238 @@
+//! The body that the client gets: the edge's own bytes, or the gateway's as they come.
+//!
+//! Invariants: a cut stream is an error, which ends the connection without a clean end; a client that leaves a stream takes
+//! the gateway's connection with it; one that leaves a plain turn does not, because the gateway runs it to its end and the
+//! permit must last as long. The exchange ends with the body.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::exchange::Exchange;
+use crate::gateway::call::{Call, CallError};
+use crate::tasks::Tasks;
+use crate::telemetry::audit::Outcome;
+use crate::telemetry::metrics::UpstreamErrorKind;
+
+/// An answer was cut. The client sees a connection that ends without the answer's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut;
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the answer was cut")
+    }
+}
+
+impl std::error::Error for Cut {}
+
+impl From<Infallible> for Cut {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// A response body.
+pub struct EdgeBody(Inner);
+
+enum Inner {
+    Whole { bytes: Bytes, _exchange: Option<Box<Exchange>> },
+    Passing(Box<Passing>),
+}
+
+impl fmt::Debug for EdgeBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Inner::Whole { bytes, .. } => f.debug_tuple("Whole").field(bytes).finish(),
+            Inner::Passing(_) => f.write_str("Passing"),
+        }
+    }
+}
+
+impl EdgeBody {
+    /// A body of the edge's own.
+    pub fn whole(bytes: Bytes) -> Self {
+        EdgeBody(Inner::Whole { bytes, _exchange: None })
+    }
+
+    /// The same, with the exchange that it ends.
+    pub fn ending(self, mut exchange: Exchange) -> Self {
+        match self.0 {
+            Inner::Whole { bytes, .. } => {
+                exchange.sent(bytes.len());
+                EdgeBody(Inner::Whole { bytes, _exchange: Some(Box::new(exchange)) })
+            }
+            Inner::Passing(_) => self,
+        }
+    }
+
+    /// The gateway's answer, passed on as it comes.
+    pub(super) fn passing(under_way: UnderWay) -> Self {
+        EdgeBody(Inner::Passing(Box::new(Passing { under_way, revoked: None })))
+    }
+}
+
+impl Body for EdgeBody {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        match &mut self.0 {
+            Inner::Whole { bytes, .. } if bytes.is_empty() => Poll::Ready(None),
+            Inner::Whole { bytes, .. } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Inner::Passing(passing) => passing.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Inner::Whole { bytes, .. } => bytes.is_empty(),
+            Inner::Passing(passing) => passing.under_way.call().is_none_or(Call::is_complete),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Whole { bytes, .. } => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Passing(passing) => {
+                passing.under_way.call().map_or_else(|| SizeHint::with_exact(0), Call::size_hint)
+            }
+        }
+    }
+}
+
+/// A call and its exchange. Dropped before its end, a plain turn goes on without its client.
+pub(super) struct UnderWay {
+    // None once it has ended or was handed on.
+    parts: Option<(Call, Exchange)>,
+    // What follows a turn to its end when the client leaves; None for what ends with its client.
+    follow: Option<Tasks>,
+}
+
+impl UnderWay {
+    /// A call that belongs to an exchange; `follow` when it is a turn.
+    pub(super) fn new(call: Call, exchange: Exchange, follow: Option<Tasks>) -> Self {
+        UnderWay { parts: Some((call, exchange)), follow }
+    }
+
+    fn call(&self) -> Option<&Call> {
+        self.parts.as_ref().map(|(call, _)| call)
+    }
+
+    /// Both, to be polled.
+    pub(super) fn parts(&mut self) -> Option<&mut (Call, Exchange)> {
+        self.parts.as_mut()
+    }
+
+    /// From now on the call ends with its client: it is a stream, whose turn the gateway stops by itself.
+    pub(super) fn is_stream(&mut self) {
+        self.follow = None;
+    }
+
+    /// Takes the exchange back and closes the call.
+    pub(super) fn abandon(mut self) -> Option<Exchange> {
+        self.parts.take().map(|(_, exchange)| exchange)
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if let Some((_, mut exchange)) = self.parts.take() {
+            exchange.ends(outcome);
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let Some((call, mut exchange)) = self.parts.take() else { return };
+        if call.is_complete() {
+            exchange.ends(Outcome::Finished);
+            return;
+        }
+        // Until the whole request has left, the gateway has no turn to run.
+        if let Some(tasks) = self.follow.take()
+            && call.progress().complete()
+            && !exchange.is_revoked()
+        {
+            tasks.clone().spawn(follow(call, exchange));
+        }
+    }
+}
+
+/// Reads a turn whose client has left to its end: the permit lasts as long as the gateway's work.
+async fn follow(mut call: Call, mut exchange: Exchange) {
+    let Some(revoked) = exchange.grant().map(|grant| grant.session().cancelled().clone()) else { return };
+    let finished = revoked
+        .run_until_cancelled(async {
+            let waiting_for_head = !call.has_head();
+            if waiting_for_head {
+                match call.head().await {
+                    // The gateway stops a stream that nobody reads.
+                    Ok(head) if super::respond::is_event_stream(&head.headers) => return,
+                    Ok(_) => {}
+                    Err(_) => return,
+                }
+            }
+            while let Some(Ok(_)) = call.data().await {}
+        })
+        .await;
+    exchange.ends(if finished.is_some() { Outcome::ClientGone } else { Outcome::Revoked });
+}
+
+struct Passing {
+    under_way: UnderWay,
+    revoked: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl Passing {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let Some((call, exchange)) = self.under_way.parts() else { return Poll::Ready(None) };
+        if exchange.is_revoked() {
+            self.under_way.end(Outcome::Revoked);
+            return Poll::Ready(Some(Err(Cut)));
+        }
+        match call.poll_data(cx) {
+            Poll::Ready(Some(Ok(data))) => {
+                exchange.sent(data.len());
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Poll::Ready(None) => {
+                self.under_way.end(Outcome::Finished);
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let kind = match error {
+                    CallError::IdleTimeout => UpstreamErrorKind::IdleTimeout,
+                    _ => UpstreamErrorKind::Body,
+                };
+                if let Some(grant) = exchange.grant() {
+                    exchange.edge().metrics().upstream_error(grant.bot().gateway().index(), kind);
+                }
+                tracing::warn!(request_id = ?exchange.request_id(), %error, "the gateway's answer broke off");
+                self.under_way.end(Outcome::GatewayBroke);
+                Poll::Ready(Some(Err(Cut)))
+            }
+            Poll::Pending => {
+                let Some(token) = exchange.grant().map(|grant| grant.session().cancelled().clone()) else {
+                    return Poll::Pending;
+                };
+                if self.poll_revoked(token, cx) {
+                    self.under_way.end(Outcome::Revoked);
+                    return Poll::Ready(Some(Err(Cut)));
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Registers for revocation only when the body has to wait, so that a short answer pays nothing for it.
+    fn poll_revoked(&mut self, token: CancellationToken, cx: &mut Context<'_>) -> bool {
+        let revoked = self.revoked.get_or_insert_with(|| Box::pin(token.cancelled_owned()));
+        revoked.as_mut().poll(cx).is_ready()
+    }
+}

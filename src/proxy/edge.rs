@@ -1,0 +1,124 @@
+//! What the pipeline shares between its threads: handles, bounds and tables. Nothing here is changed per request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_util::sync::CancellationToken;
+
+use super::head::AllowedHosts;
+use super::routes::Routes;
+use crate::config::{Deadlines, HeaderText, Limits};
+use crate::directory::Directory;
+use crate::gateway::permits::Turns;
+use crate::gateway::runs::Runs;
+use crate::identity::Sessions;
+use crate::names::Login;
+use crate::telemetry::access::AccessLog;
+use crate::telemetry::audit::Audit;
+use crate::telemetry::metrics::Metrics;
+
+/// Longest time since the store was last heard of, after which nobody is served.
+const STALENESS_LIMIT: Duration = Duration::from_secs(30);
+
+/// Everything that an edge is made of.
+pub struct EdgeParts {
+    /// Authorities that requests may name.
+    pub hosts: AllowedHosts,
+    /// Login → bot.
+    pub directory: Arc<Directory>,
+    /// Who is signed in.
+    pub sessions: Sessions,
+    /// The served routes.
+    pub routes: Routes,
+    /// Bounds on people and bodies.
+    pub limits: Limits,
+    /// Bounds on waiting.
+    pub deadlines: Deadlines,
+    /// Permits, one entry per gateway in the order of the configuration.
+    pub turns: Vec<Turns>,
+    /// Further request headers to let through, one entry per gateway.
+    pub forward_headers: Vec<Vec<HeaderText>>,
+    /// Whether session cookies count on this listener.
+    pub cookies_count: bool,
+    /// Audit log.
+    pub audit: Audit,
+    /// Metric handles.
+    pub metrics: Arc<Metrics>,
+    /// Access log, when it is on.
+    pub access_log: Option<AccessLog>,
+    /// Follows runs to their end.
+    pub runs: Runs,
+    /// Has a bot proved again, soon; called when the gateway refuses it. Never blocks.
+    pub suspect: Box<dyn Fn(&Login) + Send + Sync>,
+    /// When the store was last heard of.
+    pub freshness: Arc<Freshness>,
+    /// Cancelled when the edge takes no more requests.
+    pub draining: CancellationToken,
+}
+
+/// The shared state of the pipeline.
+pub struct Edge(EdgeParts);
+
+impl Edge {
+    /// An edge of these parts.
+    pub fn new(parts: EdgeParts) -> Arc<Self> {
+        Arc::new(Edge(parts))
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> &EdgeParts {
+        &self.0
+    }
+
+    /// Metric handles.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.0.metrics
+    }
+
+    /// Audit log.
+    pub fn audit(&self) -> &Audit {
+        &self.0.audit
+    }
+
+    /// Access log, when it is on.
+    pub fn access_log(&self) -> Option<&AccessLog> {
+        self.0.access_log.as_ref()
+    }
+}
+
+/// When the store was last heard of: past the limit, nobody is served, because a revocation might have been missed.
+#[derive(Debug, Default)]
+pub struct Freshness(AtomicI64);
+
+impl Freshness {
+    /// The store answered at this time, in UTC milliseconds.
+    pub fn heard(&self, now_ms: i64) {
+        self.0.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// Whether the store has been silent for longer than the limit.
+    pub fn is_stale(&self, now_ms: i64) -> bool {
+        now_ms - self.0.load(Ordering::Relaxed) > STALENESS_LIMIT.as_millis() as i64
+    }
+}
+
+/// The time in UTC milliseconds.
+pub fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_store_makes_the_edge_stale() {
+        let freshness = Freshness::default();
+        assert!(freshness.is_stale(now_ms()));
+        freshness.heard(1_000);
+        assert!(!freshness.is_stale(31_000));
+        assert!(freshness.is_stale(31_001));
+    }
+}

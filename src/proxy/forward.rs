@@ -1,0 +1,249 @@
+//! forward: an outbound head and a body go to the gateway, and its answer comes back.
+//!
+//! Invariants: a turn is never sent twice; only what was provably never processed is repeated, once; revocation is looked at
+//! after connecting and while waiting; the turn's `open` record is written before any byte of its answer is handed out.
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, Response, StatusCode, request, response};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::body::{EdgeBody, UnderWay};
+use super::engine;
+use super::exchange::Exchange;
+use super::respond::{self, UNKNOWN_PROFILE_MAX_BYTES};
+use super::rewrite::Outbound;
+use super::{Worker, run_start};
+use crate::directory::GatewayTarget;
+use crate::gateway::call::{Call, CallDeadlines, CallError};
+use crate::gateway::pool::{ConnectError, Link};
+use crate::gateway::request_body::{BodyFault, RequestBody};
+use crate::proxy::routes::RouteKind;
+use crate::telemetry::audit::Outcome;
+use crate::telemetry::metrics::UpstreamErrorKind;
+use crate::telemetry::reason::Reason;
+
+/// What is sent: the head as the engine read it, and what rewrite made of it.
+pub(super) struct Request<'r> {
+    pub(super) parts: &'r request::Parts,
+    pub(super) outbound: Outbound<'r>,
+    pub(super) body: RequestBody,
+    pub(super) kind: RouteKind,
+}
+
+/// Where forwarding failed; the exchange comes back to be answered.
+pub(super) type Failed = (Exchange, Reason);
+
+/// Sends the request and makes the client's response of the answer.
+///
+/// # Errors
+/// [`Failed`]
+pub(super) async fn forward(
+    worker: &Worker,
+    request: Request<'_>,
+    exchange: Exchange,
+) -> Result<Response<EdgeBody>, Failed> {
+    let kind = request.kind;
+    let (head, under_way) = send(worker, request, exchange).await?;
+    answer(worker, head, under_way, kind).await
+}
+
+/// Sends the request and waits for the response head.
+async fn send(
+    worker: &Worker,
+    request: Request<'_>,
+    mut exchange: Exchange,
+) -> Result<(response::Parts, UnderWay), Failed> {
+    let Request { parts, outbound, mut body, kind } = request;
+    let target = outbound.grant().bot().gateway();
+    let bodiless = body.is_end_stream();
+    // A run start is a task of its own already.
+    let follow = (kind == RouteKind::Turn).then(|| worker.tasks.clone());
+    let cancelled = outbound.grant().session().cancelled().clone();
+    let deadlines = &worker.edge.parts().deadlines;
+    let deadlines = CallDeadlines { head: deadlines.response_head, idle: deadlines.idle };
+    exchange.sends(body.progress());
+    let mut fresh = false;
+    loop {
+        let link = match link(worker, target, fresh).await {
+            Ok(link) => link,
+            Err(reason) => return Err((exchange, reason)),
+        };
+        if cancelled.is_cancelled() {
+            return Err((exchange, Reason::SessionRevoked));
+        }
+        let reused = link.reused();
+        let request_id = exchange.request_id().clone();
+        let Some(message) = engine::request(parts.method.clone(), &parts.headers, &outbound, &request_id, body) else {
+            return Err((exchange, Reason::BadTarget));
+        };
+        exchange.open_turn();
+        let call = Call::start(link, message, worker.pool.clone(), deadlines);
+        let mut under_way = UnderWay::new(call, exchange, follow.clone());
+        let waited = match under_way.parts() {
+            Some((call, _)) => cancelled.run_until_cancelled(call.head()).await,
+            None => None,
+        };
+        match waited {
+            Some(Ok(head)) => return Ok((head, under_way)),
+            Some(Err(error)) => {
+                let fault = under_way.parts().and_then(|(call, _)| call.progress().fault());
+                exchange = abandoned(under_way);
+                match error {
+                    CallError::Unsent(message) if reused && !fresh => body = message.into_body(),
+                    CallError::NoHead(_) if reused && !fresh && bodiless && is_safe(&parts.method) => {
+                        body = RequestBody::empty();
+                    }
+                    error => return Err((exchange, failure(worker, target, &error, fault))),
+                }
+                fresh = true;
+            }
+            None => return Err((abandoned(under_way), Reason::SessionRevoked)),
+        }
+    }
+}
+
+/// RFC 9110 section 9.2.1: only these may be repeated when the request may have arrived.
+fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+fn abandoned(under_way: UnderWay) -> Exchange {
+    // Only UnderWay's own drop takes the parts away, and it has not run.
+    under_way.abandon().expect("a call under way has its exchange")
+}
+
+async fn link(worker: &Worker, target: &GatewayTarget, fresh: bool) -> Result<Link, Reason> {
+    if !fresh && let Some(link) = worker.pool.take(target) {
+        return Ok(link);
+    }
+    let (deadline, metrics) = (worker.edge.parts().deadlines.connect, worker.edge.metrics());
+    Link::open(target, deadline, metrics).await.map_err(|error| {
+        let kind = match error {
+            ConnectError::Timeout => UpstreamErrorKind::ConnectTimeout,
+            ConnectError::Io(_) | ConnectError::Handshake(_) => UpstreamErrorKind::Connect,
+        };
+        metrics.upstream_error(target.index(), kind);
+        tracing::warn!(gateway = %target.name(), %error, "no connection to the gateway");
+        Reason::GatewayUnreachable
+    })
+}
+
+fn failure(worker: &Worker, target: &GatewayTarget, error: &CallError, fault: Option<BodyFault>) -> Reason {
+    match fault {
+        Some(BodyFault::TooLarge) => return Reason::BodyTooLarge,
+        Some(BodyFault::TooSlow) => return Reason::BodyTooSlow,
+        // The client is gone; what it would be told does not matter.
+        Some(BodyFault::Aborted) => return Reason::BadRequest,
+        None => {}
+    }
+    let (kind, reason) = match error {
+        CallError::Unsent(_) => (UpstreamErrorKind::Send, Reason::GatewayUnreachable),
+        CallError::HeadTimeout => (UpstreamErrorKind::HeadTimeout, Reason::GatewayTimeout),
+        CallError::NoHead(_) | CallError::Broken(_) | CallError::IdleTimeout => {
+            (UpstreamErrorKind::Head, Reason::GatewayBroke)
+        }
+    };
+    worker.edge.metrics().upstream_error(target.index(), kind);
+    tracing::warn!(gateway = %target.name(), %error, "the gateway gave no answer");
+    reason
+}
+
+/// Judges the answer and hands it on.
+async fn answer(
+    worker: &Worker,
+    head: response::Parts,
+    mut under_way: UnderWay,
+    kind: RouteKind,
+) -> Result<Response<EdgeBody>, Failed> {
+    if respond::is_event_stream(&head.headers) {
+        under_way.is_stream();
+    }
+    let Some((call, exchange)) = under_way.parts() else { unreachable_parts() };
+    let Some(bot) = exchange.grant().map(|grant| grant.bot().clone()) else { unreachable_parts() };
+    if let Err(reason) = respond::judge(&head, &bot) {
+        let metric = match reason {
+            Reason::BotRefused => UpstreamErrorKind::Unauthorized,
+            _ => UpstreamErrorKind::Hostile,
+        };
+        return Err(refused_by_gateway(worker, under_way, reason, metric));
+    }
+    let small = call.size_hint().exact().is_some_and(|length| length <= UNKNOWN_PROFILE_MAX_BYTES);
+    if head.status == StatusCode::NOT_FOUND && small {
+        let body = match gather(call, UNKNOWN_PROFILE_MAX_BYTES).await {
+            Ok(body) => body,
+            Err(reason) => return Err((abandoned(under_way), reason)),
+        };
+        if respond::is_unknown_profile(&body) {
+            let metric = UpstreamErrorKind::UnknownProfile;
+            return Err(refused_by_gateway(worker, under_way, Reason::BotRefused, metric));
+        }
+        return whole(head, body, abandoned(under_way)).await;
+    }
+    if kind == RouteKind::RunStart && head.status.is_success() && !respond::is_event_stream(&head.headers) {
+        let body = match gather(call, run_start::ANSWER_MAX_BYTES).await {
+            Ok(body) => body,
+            Err(reason) => return Err((abandoned(under_way), reason)),
+        };
+        let mut exchange = abandoned(under_way);
+        run_start::follow(&mut exchange, &body);
+        return whole(head, body, exchange).await;
+    }
+    if let Err(reason) = exchange.opened().await {
+        return Err((abandoned(under_way), reason));
+    }
+    if exchange.is_revoked() {
+        return Err((abandoned(under_way), Reason::SessionRevoked));
+    }
+    exchange.answers(head.status);
+    let request_id = exchange.request_id().clone();
+    Ok(respond::response(head, &request_id, EdgeBody::passing(under_way)))
+}
+
+/// Only UnderWay's own drop takes its parts, and only a granted request is forwarded.
+fn unreachable_parts() -> ! {
+    unreachable!("a call under way has its exchange, and the exchange its grant")
+}
+
+/// Answers with a body that was read whole.
+async fn whole(head: response::Parts, body: Bytes, mut exchange: Exchange) -> Result<Response<EdgeBody>, Failed> {
+    if let Err(reason) = exchange.opened().await {
+        return Err((exchange, reason));
+    }
+    if exchange.is_revoked() {
+        return Err((exchange, Reason::SessionRevoked));
+    }
+    exchange.answers(head.status);
+    exchange.ends(Outcome::Finished);
+    let request_id = exchange.request_id().clone();
+    Ok(respond::response(head, &request_id, EdgeBody::whole(body).ending(exchange)))
+}
+
+/// The gateway refuses the bot, or answers what must not pass: an alarm, and a proof of that bot anew.
+fn refused_by_gateway(worker: &Worker, under_way: UnderWay, reason: Reason, kind: UpstreamErrorKind) -> Failed {
+    let exchange = abandoned(under_way);
+    if let Some(bot) = exchange.grant().map(|grant| grant.bot().clone()) {
+        worker.edge.metrics().upstream_error(bot.gateway().index(), kind);
+        tracing::error!(login = %bot.login(), bot = %bot.profile(), gateway = %bot.gateway().name(),
+            kind = kind.as_str(), "the gateway's answer must not pass");
+        (worker.edge.parts().suspect)(bot.login());
+    }
+    (exchange, reason)
+}
+
+/// Reads a short body whole.
+async fn gather(call: &mut Call, limit: u64) -> Result<Bytes, Reason> {
+    let mut body = BytesMut::new();
+    while let Some(data) = call.data().await {
+        body.extend_from_slice(&data.map_err(|_| Reason::GatewayBroke)?);
+        if body.len() as u64 > limit {
+            return Err(Reason::GatewayHostile);
+        }
+    }
+    Ok(body.freeze())
+}
+
+/// Whether the request declares a body that will not be read.
+pub(super) fn has_body(body: &Incoming, headers: &HeaderMap) -> bool {
+    !body.is_end_stream() || headers.contains_key(http::header::TRANSFER_ENCODING)
+}

@@ -1,0 +1,50 @@
+//! A run outlives the request that started it: its permit and its record go to whoever follows it.
+
+use std::future::Future;
+
+use http::Response;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+use super::body::EdgeBody;
+use super::exchange::Exchange;
+use super::refusal::Refusal;
+use crate::names::Identifier;
+use crate::tasks::Tasks;
+use crate::telemetry::reason::Reason;
+
+/// Longest answer to `POST /v1/runs`, in bytes.
+pub(super) const ANSWER_MAX_BYTES: u64 = 64 * 1024;
+
+#[derive(Deserialize)]
+struct Started {
+    run_id: Identifier,
+}
+
+/// Reads the run's identifier from the gateway's answer and has it followed to its end.
+pub(super) fn follow(exchange: &mut Exchange, answer: &[u8]) {
+    let Ok(Started { run_id }) = serde_json::from_slice(answer) else {
+        tracing::warn!(request_id = ?exchange.request_id(), "the gateway's answer names no run; it cannot be followed");
+        return;
+    };
+    let Some(grant) = exchange.grant() else { return };
+    let (watch, revoked) = (grant.run_watch(run_id.clone()), grant.session().cancelled().clone());
+    exchange.run_started(run_id, watch, revoked);
+}
+
+/// Runs the request as a task of its own, so that a client that leaves does not take the run's answer with it.
+pub(super) async fn detached(
+    tasks: &Tasks,
+    passing: impl Future<Output = Response<EdgeBody>> + Send + 'static,
+) -> Response<EdgeBody> {
+    let (sender, answered) = oneshot::channel();
+    tasks.spawn(async move {
+        // Nobody waits for the answer when the client has left.
+        let _ = sender.send(passing.await);
+    });
+    match answered.await {
+        Ok(response) => response,
+        // The task was aborted: the edge is stopping.
+        Err(_) => Refusal::of(Reason::GatewayBroke).into_response(true),
+    }
+}
