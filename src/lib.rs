@@ -24,8 +24,10 @@
 //! - [`listener`]: accept, connection bounds, HTTP/1.1 deadlines
 //! - [`store`]: people, bots, sessions and open runs on disk; keys sealed
 //! - [`lifecycle`]: what happens to people and bots, in crash-safe steps; doctor and contract checks
+//! - [`admin`]: the control API on a Unix socket; metrics and health
 //! - [`cli`]: the commands
 
+pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod directory;

@@ -1,3 +1,81 @@
-//! Command line.
+//! The command line: arguments become calls on the admin API, answers become text or JSON.
+//!
+//! Invariants: a secret is printed alone on standard output and only when the command issues it; no secret is taken from
+//! the arguments; the exit code is 0 for done, 1 for failed, 2 for wrong usage. This room changes nothing itself.
 
+mod args;
+mod audit;
+mod bot;
+mod check;
+mod client;
+mod contract;
+mod doctor;
+mod init;
+mod offline;
+mod out;
+mod quickstart;
+mod reconcile;
+pub mod serve;
+mod session;
 pub mod stand_in;
+mod user;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command, TokenCommand, UserCommand};
+use out::{Failure, Out};
+
+/// Runs the command that was typed.
+pub fn main() -> ExitCode {
+    // clap tells wrong usage itself and exits 2; --help and --version exit 0.
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(),
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let out = Out::new(cli.json);
+    let load = || check::load(&cli.config);
+    match cli.command {
+        Command::Init { dir } => init::run(&dir, out),
+        Command::Check => check::run(&cli.config, out),
+        Command::Serve => serve::run(load()?).map_err(|error| Failure::from_error(&error)),
+        Command::Quickstart(args) => quickstart::run(args),
+        Command::StandIn(args) => stand_in(args),
+        Command::User(UserCommand::Passwd(_)) => reserved("user passwd"),
+        Command::User(command) => user::run(command, &load()?, out),
+        Command::Bot(command) => bot::run(command, &load()?, out),
+        Command::Session(command) => session::run(command, &load()?, out),
+        Command::Token(TokenCommand::Create { login, label, ttl }) => {
+            session::create_token(&login, label, ttl, &load()?, out)
+        }
+        Command::Token(command) => session::run_token(command, &load()?, out),
+        Command::Lockdown { login } => user::lockdown(login, &load()?, out),
+        Command::Reconcile { apply } => reconcile::run(apply, &load()?, out),
+        Command::Doctor { canary: true, .. } => reserved("doctor --canary"),
+        Command::Doctor { gateway_contract, .. } => doctor::run(&cli.config, gateway_contract, out),
+        Command::Audit(args) if args.export => reserved("audit --export"),
+        Command::Audit(args) => audit::run(&args, &load()?, out),
+        Command::Keep(_) => reserved("keep"),
+        Command::Explain(_) => reserved("explain"),
+        Command::Attack(_) => reserved("attack"),
+        Command::Gc(_) => reserved("gc"),
+        Command::Backup(_) => reserved("backup"),
+        Command::Restore(_) => reserved("restore"),
+        Command::Key(_) => reserved("key rotate"),
+    }
+}
+
+fn reserved(name: &str) -> Result<(), Failure> {
+    Err(Failure::Usage(format!("{name}: not in this version; the name is reserved")))
+}
+
+fn stand_in(args: stand_in::StandInArgs) -> Result<(), Failure> {
+    let _ = crate::telemetry::trace::init(None);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::new)?;
+    runtime.block_on(stand_in::run(args)).map(|_| ()).map_err(|error| Failure::from_error(&error))
+}

@@ -68,6 +68,11 @@ impl Sessions {
         self.0.by_person.get(uid).map(|own| own.person.clone())
     }
 
+    /// The rows of everybody known.
+    pub fn people(&self) -> Vec<Uid> {
+        self.0.by_person.iter().map(|own| own.key().clone()).collect()
+    }
+
     /// Puts a session in; `None` when its person is not known.
     pub fn insert(&self, uid: &Uid, parts: SessionParts) -> Option<Arc<Session>> {
         let mut own = self.0.by_person.get_mut(uid)?;

@@ -1,0 +1,50 @@
+//! The audit records of an operator's actions.
+
+use crate::telemetry::audit::{ActionRecord, Actor, Outcome};
+
+use super::{Caller, Control, ControlError};
+
+/// Records that are queued before one is waited for.
+const RECORDS_AT_ONCE: usize = 1_000;
+
+/// Further facts about an action; never a secret.
+pub(super) type Detail = [(&'static str, String)];
+
+impl Control {
+    /// Records one action that was done, and waits until the record is written.
+    pub(super) async fn record(
+        &self,
+        caller: Caller,
+        action: &'static str,
+        object: &str,
+        detail: &Detail,
+    ) -> Result<(), ControlError> {
+        self.record_all(caller, action, vec![(object, detail.to_vec())]).await
+    }
+
+    /// Records the same action on several objects, and waits until the records are written.
+    pub(super) async fn record_all(
+        &self,
+        caller: Caller,
+        action: &'static str,
+        objects: Vec<(&str, Vec<(&'static str, String)>)>,
+    ) -> Result<(), ControlError> {
+        let mut objects = objects.into_iter().peekable();
+        let mut queued = 0;
+        while let Some((object, detail)) = objects.next() {
+            let by = Actor::Operator { unix_uid: caller.uid };
+            let mut record = ActionRecord::new(by, action, object, Outcome::Finished);
+            for (name, value) in detail {
+                record = record.with(name, value);
+            }
+            queued += 1;
+            // Records are written in order: waiting for one waits for those before it, and keeps within the queue.
+            let outcome = match objects.peek().is_none() || queued % RECORDS_AT_ONCE == 0 {
+                true => self.audit().record_written(record).await,
+                false => self.audit().record(record),
+            };
+            outcome.map_err(|_| ControlError::NotRecorded)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! Upkeep: what has to be done now and then while the edge serves.
+
+use std::time::Duration;
+
+use crate::directory::BotStanding;
+use crate::store::IdleFlush;
+use crate::telemetry::metrics::BotState;
+
+use super::{Control, ControlError, now_ms};
+
+/// Time between two passes.
+const PASS: Duration = Duration::from_secs(60);
+/// How long an ended session stays in the live map, so that its use is told as expired, in milliseconds.
+const KEEP_ENDED_MS: i64 = 3_600_000;
+/// How long an ended session's row stays in the store, in milliseconds.
+const KEEP_ROWS_MS: i64 = 30 * 86_400_000;
+
+impl Control {
+    /// Writes down the use of sessions since a time, and forgets what has ended. Gives the time for the next pass.
+    ///
+    /// # Errors
+    /// The store failed; the next pass from the same time makes up for it.
+    pub async fn upkeep(&self, since_ms: i64) -> Result<i64, ControlError> {
+        let now = now_ms();
+        let used = self.sessions().touched_since(since_ms);
+        for part in used.chunks(crate::store::MAX_BATCH) {
+            let part = part.iter().map(|touched| IdleFlush {
+                id: touched.id.clone(),
+                idle_expires_at: touched.idle_expires_at,
+                last_used_at: touched.last_used_at,
+            });
+            self.store().flush_idle(part.collect()).await?;
+        }
+        self.sessions().sweep(now - KEEP_ENDED_MS);
+        self.store().prune_sessions(now - KEEP_ROWS_MS).await?;
+        Ok(now)
+    }
+
+    /// Sets the gauges that count rows; called by each scrape.
+    pub fn count(&self) {
+        let metrics = self.metrics();
+        metrics.set_sessions(self.sessions().len());
+        metrics.set_orphans(self.orphans());
+        let (mut proved, mut unproved, mut refused) = (0, 0, 0);
+        for bot in self.directory().snapshot().values() {
+            match bot.standing() {
+                BotStanding::Proved => proved += 1,
+                BotStanding::Unproved => unproved += 1,
+                BotStanding::Refused => refused += 1,
+            }
+        }
+        metrics.set_bots(BotState::Proved, proved);
+        metrics.set_bots(BotState::Unproved, unproved);
+        metrics.set_bots(BotState::Refused, refused);
+    }
+}
+
+/// Passes until the set of tasks is asked to stop, and one more then.
+pub async fn run_upkeep(control: Control, stopping: tokio_util::sync::CancellationToken) {
+    let mut since = now_ms();
+    loop {
+        let last = tokio::time::timeout(PASS, stopping.cancelled()).await.is_ok();
+        match control.upkeep(since).await {
+            Ok(next) => since = next,
+            Err(error) => tracing::warn!(%error, "the use of sessions could not be written down"),
+        }
+        if last {
+            return;
+        }
+    }
+}
