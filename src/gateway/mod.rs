@@ -2,6 +2,7 @@
 //!
 //! - [`pool`], [`call`], [`request_body`]: connections, one request and its answer, the client's body on its way
 //! - [`permits`]: the turns that a gateway may run at once, shared out fairly
+//! - [`probe`]: proof on the real gateway that each key opens its own path and no other
 //! - [`runs`]: turns that outlive their request, followed to their end
 //!
 //! Invariants: a permit is a guard and ends with the gateway's work; a probe and a run watch can each ask two things of
@@ -11,6 +12,7 @@ pub mod call;
 mod control_client;
 pub mod permits;
 pub mod pool;
+pub mod probe;
 mod queue;
 pub mod request_body;
 pub mod runs;

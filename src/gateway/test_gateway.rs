@@ -122,9 +122,14 @@ async fn respond((status, body): Said) -> Response<Full<Bytes>> {
 
 /// A bot of this login with a fresh key.
 pub(super) fn bot(login: &str, gateway: &Arc<GatewayTarget>) -> Bot {
+    bot_with_key(login, gateway, ApiServerKey::generate())
+}
+
+/// A bot of this login with this key.
+pub(super) fn bot_with_key(login: &str, gateway: &Arc<GatewayTarget>, key: ApiServerKey) -> Bot {
     let login = Login::parse(login).unwrap();
     let profile = ProfileName::of(&login);
-    Bot::new(login, Uid::random(), profile, Arc::clone(gateway), ApiServerKey::generate()).unwrap()
+    Bot::new(login, Uid::random(), profile, Arc::clone(gateway), key).unwrap()
 }
 
 /// Polls until a condition holds; panics when it does not within 10 s.
