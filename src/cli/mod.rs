@@ -13,7 +13,7 @@ mod doctor;
 mod init;
 mod offline;
 mod out;
-mod quickstart;
+pub mod quickstart;
 mod reconcile;
 pub mod serve;
 mod session;
