@@ -55,13 +55,12 @@ pub(super) fn ready(scene: &Scene<'_>) -> String {
 /// How to put botgate in front of the Hermes that runs already.
 fn adoption(address: &str) -> String {
     format!(
-        "A Hermes seems to run on {address}; it was not touched. To put botgate in front of it:\n\n\
-         botgate init --dir botgate          # then, in botgate/botgate.toml: [[gateway]] url = \"http://{address}\"\n\
-         botgate --config botgate/botgate.toml user add alice\n\
-         grep -oP '^API_SERVER_KEY=\\K.*' ~/.hermes/profiles/bot-alice/.env | \
-         botgate --config botgate/botgate.toml bot adopt alice --api-server-key-stdin\n\
-         botgate --config botgate/botgate.toml session create alice\n\
-         botgate --config botgate/botgate.toml serve"
+        "A Hermes seems to run on {address}; it was not touched. To put botgate in front of its profile bot-alice:\n\n\
+         botgate init --dir botgate && cd botgate    # its [[gateway]] url is http://{address}\n\
+         botgate user add alice\n\
+         sed -n 's/^API_SERVER_KEY=//p' ~/.hermes/profiles/bot-alice/.env | botgate bot adopt alice --api-server-key-stdin\n\
+         botgate session create alice\n\
+         botgate serve    # as another user than Hermes, or with allow_same_user = true to try it out"
     )
 }
 

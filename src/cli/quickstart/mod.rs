@@ -22,16 +22,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::keeper::StageError;
 use stage::Stage;
 
-/// Tries botgate out: alice, bob, a gateway, an edge; Ctrl-C removes it all.
+/// What to try botgate out with.
 #[derive(Debug, clap::Args)]
 pub struct QuickstartArgs {
-    /// Where the edge listens; without it 127.0.0.1:8080, or a free port when that is taken
-    #[arg(long, value_name = "ADDRESS")]
+    /// Where the edge listens; without it 127.0.0.1:8080, or a free port when that is taken.
+    #[arg(long, value_name = "A")]
     listen: Option<SocketAddr>,
-    /// The hermes program to use, in place of the one on PATH
+    /// The hermes program to use, in place of the one on PATH.
     #[arg(long, value_name = "FILE", conflicts_with = "stand_in")]
     hermes: Option<PathBuf>,
-    /// Use the stand-in even when a Hermes is installed
+    /// Use the stand-in even when a Hermes is installed.
     #[arg(long)]
     stand_in: bool,
 }

@@ -1,6 +1,6 @@
 //! The stage: everything that a quickstart has started, put up in order and taken down in the opposite one.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use super::edge::{Edge, Plan};
@@ -46,7 +46,7 @@ impl Stage {
         let [alice, bob] = edge.tokens();
         let url = format!("http://{}", edge.address());
         let scene = Scene { url: &url, gateway: &shown, alice, bob, running: running.as_deref() };
-        println!("{}", ready(&scene));
+        tell(&ready(&scene));
         match &mut self.hermes {
             Some(hermes) => Err(QuickstartError::GatewayEnded(hermes.ended().await)),
             None => std::future::pending().await,
@@ -100,7 +100,7 @@ impl Stage {
         // The gateway binds the port itself; ours is given back just before.
         let address = bound()?.local_addr().map_err(|error| QuickstartError::System("finding a port", error))?;
         let home = home::write(scratch, people, default_key, address, model_address)?;
-        println!("Starting Hermes {} ({}) ...", installed.version, installed.program.display());
+        tell(&format!("Starting Hermes {} ({}) ...", installed.version, installed.program.display()));
         let started = Hermes::start(installed, &home, address);
         let hermes = self.hermes.insert(started.map_err(|error| QuickstartError::System("starting Hermes", error))?);
         match hermes.ready().await {
@@ -130,6 +130,12 @@ impl Stage {
         self.stand_in = Some(served);
         Ok((address, format!("botgate's stand-in for Hermes ({why})")))
     }
+}
+
+/// Prints a line. Nobody may be reading; that is no reason to stop.
+fn tell(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
 fn loopback(port: u16) -> SocketAddr {
