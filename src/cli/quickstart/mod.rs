@@ -65,19 +65,22 @@ impl fmt::Display for QuickstartError {
 
 impl std::error::Error for QuickstartError {}
 
-/// Serves until SIGINT or SIGTERM, then leaves nothing behind, whatever it was doing.
+/// Serves until SIGINT, SIGTERM or SIGHUP, then leaves nothing behind, whatever it was doing.
 ///
 /// # Errors
 /// [`QuickstartError`], after everything has been taken down again.
 pub async fn run(args: QuickstartArgs) -> Result<ExitCode, QuickstartError> {
     let handler = |kind| signal(kind).map_err(|error| QuickstartError::System("handling signals", error));
     let (mut interrupt, mut terminate) = (handler(SignalKind::interrupt())?, handler(SignalKind::terminate())?);
+    let mut hangup = handler(SignalKind::hangup())?;
     // Outside of the select: a signal ends the play, and the stage is still there to be taken down in order.
     let mut stage = Stage::default();
     let played = tokio::select! {
         played = stage.play(args) => played,
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
+        // The terminal was closed.
+        _ = hangup.recv() => Ok(()),
     };
     let cleared = stage.clear().await;
     played?;
