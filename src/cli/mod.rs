@@ -13,9 +13,9 @@ mod doctor;
 mod init;
 mod offline;
 mod out;
-mod quickstart;
+pub mod quickstart;
 mod reconcile;
-mod serve;
+pub mod serve;
 mod session;
 pub mod stand_in;
 mod user;
@@ -41,11 +41,11 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let out = Out::new(cli.json);
     let load = || check::load(&cli.config);
     let done = match cli.command {
-        Command::Serve => return serve::run(load()?),
         Command::Quickstart(args) => return until_done(quickstart::run(args)),
         Command::StandIn(args) => return until_done(stand_in::run(args)),
         Command::Init { dir } => init::run(&dir, out),
         Command::Check => check::run(&cli.config, out),
+        Command::Serve => serve::run(load()?).map_err(|error| Failure::from_error(&error)),
         Command::User(UserCommand::Passwd(_)) => reserved("user passwd"),
         Command::User(command) => user::run(command, &load()?, out),
         Command::Bot(command) => bot::run(command, &load()?, out),
@@ -73,7 +73,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
 fn until_done<E: std::error::Error + 'static>(
     command: impl Future<Output = Result<ExitCode, E>>,
 ) -> Result<ExitCode, Failure> {
-    crate::telemetry::trace::init(None).map_err(|error| Failure::from_error(&error))?;
+    // A subscriber that is there already serves as well.
+    let _ = crate::telemetry::trace::init(None);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.map_err(Failure::new)?.block_on(command).map_err(|error| Failure::from_error(&error))
 }

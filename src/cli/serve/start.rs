@@ -1,0 +1,203 @@
+//! Starting and stopping an edge.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::ServeError;
+use super::ready::keep_fresh;
+use super::run_log::run_log;
+use crate::admin::{AdminSocket, serve_probes};
+use crate::config::{Config, Host};
+use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
+use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
+use crate::lifecycle::{Control, run_upkeep, same_user};
+use crate::listener::{self, DataPath};
+use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes, now_ms};
+use crate::store::{DataDirLock, RunRow};
+use crate::tasks::Tasks;
+use crate::telemetry::access::AccessLog;
+
+/// Longest wait for control work to end, and for the last records to reach the disk.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A running edge. [`Running::stop`] ends it; dropping it without leaves threads behind.
+pub struct Running {
+    address: SocketAddr,
+    metrics_address: Option<SocketAddr>,
+    control: Control,
+    draining: CancellationToken,
+    tasks: Tasks,
+    data_path: Option<DataPath>,
+    access_log: Option<AccessLog>,
+    // Given back last, when store and audit log are closed.
+    lock: Option<DataDirLock>,
+}
+
+impl Running {
+    /// Starts an edge; control work runs on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// [`ServeError`]
+    pub async fn start(config: Config) -> Result<Self, ServeError> {
+        let config = Arc::new(config);
+        same_user(&config.gateways).map_err(ServeError::SameUser)?;
+        let lock = DataDirLock::acquire(&config.data_dir).map_err(ServeError::DataDir)?;
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let sockets = listener::bind(config.listen.address, threads).map_err(ServeError::Bind)?;
+        let routes = Routes::new(&config.routes);
+        let (opening, labels) = (config.clone(), routes.labels().to_vec());
+        let control =
+            Tasks::blocking(move || Control::open(opening, &labels, true)).await.map_err(ServeError::System)?;
+        let control = control.map_err(ServeError::Open)?;
+        let loaded = control.load().await.map_err(ServeError::Load)?;
+        for problem in &loaded.problems {
+            tracing::error!(%problem, "a stored row cannot be used");
+        }
+        tracing::info!(people = loaded.people, bots = loaded.bots, sessions = loaded.sessions, "loaded");
+        let tasks = Tasks::new();
+        let (edge, freshness) = edge(&config, &control, routes, &sockets, &tasks)?;
+        resume(&edge, &control, loaded.runs);
+        control.prover().run(&tasks);
+        freshness.heard(now_ms());
+        tasks.spawn(keep_fresh(control.store().clone(), freshness, tasks.stopping().clone()));
+        tasks.spawn(run_upkeep(control.clone(), tasks.stopping().clone()));
+        let admin = AdminSocket::bind(&config.data_dir).map_err(ServeError::Admin)?;
+        tasks.spawn(admin.run(control.clone(), tasks.clone()));
+        let metrics_address = match config.metrics_address {
+            None => None,
+            Some(address) => Some(probes(address, &control, &tasks).await?),
+        };
+        let draining = edge.parts().draining.clone();
+        let access_log = edge.access_log().cloned();
+        let data_path = DataPath::start(&edge, sockets, config.deadlines.drain).map_err(ServeError::System)?;
+        Ok(Running {
+            address: data_path.address(),
+            metrics_address,
+            control,
+            draining,
+            tasks,
+            data_path: Some(data_path),
+            access_log,
+            lock: Some(lock),
+        })
+    }
+
+    /// Where clients are served.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where metrics and health are served.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// The operations on people, bots and sessions.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Drains, then ends everything. True when nothing had to be cut.
+    pub async fn stop(&mut self) -> bool {
+        self.draining.cancel();
+        let mut clean = true;
+        if let Some(data_path) = self.data_path.take() {
+            clean = Tasks::blocking(move || data_path.join()).await.unwrap_or(false);
+        }
+        clean &= self.tasks.drain(CLOSE_LIMIT).await;
+        if let Some(log) = self.access_log.take() {
+            log.flush(CLOSE_LIMIT);
+        }
+        if let Err(error) = self.control.audit().stop(CLOSE_LIMIT).await {
+            tracing::error!(%error, "the audit log did not end cleanly");
+        }
+        if let Err(error) = self.control.store().close().await {
+            tracing::error!(%error, "the store did not close cleanly");
+        }
+        self.lock = None;
+        clean
+    }
+}
+
+/// The shared state of the data path.
+fn edge(
+    config: &Config,
+    control: &Control,
+    routes: Routes,
+    sockets: &[std::net::TcpListener],
+    tasks: &Tasks,
+) -> Result<(Arc<Edge>, Arc<Freshness>), ServeError> {
+    let metrics = control.metrics().clone();
+    let bound = sockets.iter().find_map(|socket| socket.local_addr().ok()).unwrap_or(config.listen.address);
+    let bound = Host::parse(&bound.to_string(), 80);
+    let queue_total = QueueRoom::new(config.limits.queue_total);
+    let turns = config.gateways.iter().enumerate().map(|(index, gateway)| {
+        let limits = TurnLimits {
+            max_turns: gateway.max_turns,
+            per_person: config.limits.turns_per_person,
+            queue_per_person: config.limits.queue_per_person,
+            queue_total: queue_total.clone(),
+            queue_wait: config.limits.queue_wait,
+        };
+        Turns::new(limits, metrics.turns_in_flight(index), metrics.turns_queued(index))
+    });
+    let (stored, writer) = run_log(control.store().clone());
+    tasks.spawn(writer.run());
+    let most_runs = config.gateways.iter().map(|gateway| gateway.max_turns).sum();
+    let runs = Runs::start(control.directory().clone(), Arc::new(stored), RunTimes::default(), most_runs, tasks);
+    let access_log = match config.access_log {
+        true => Some(AccessLog::start(metrics.clone()).map_err(ServeError::System)?),
+        false => None,
+    };
+    let prover = control.prover().clone();
+    let freshness = Arc::new(Freshness::default());
+    let edge = Edge::new(EdgeParts {
+        hosts: AllowedHosts::new(config.listen.hosts.iter().chain(&bound)),
+        directory: control.directory().clone(),
+        sessions: control.sessions().clone(),
+        routes,
+        limits: config.limits.clone(),
+        deadlines: config.deadlines.clone(),
+        turns: turns.collect(),
+        forward_headers: config.gateways.iter().map(|gateway| gateway.forward_headers.clone()).collect(),
+        cookies_count: config.insecure_loopback_cookies,
+        audit: control.audit().clone(),
+        metrics,
+        access_log,
+        runs,
+        suspect: Box::new(move |login| prover.suspect(login)),
+        freshness: freshness.clone(),
+        draining: CancellationToken::new(),
+    });
+    Ok((edge, freshness))
+}
+
+/// Takes up the runs that were open when the edge last stopped, before the data path opens.
+fn resume(edge: &Edge, control: &Control, rows: Vec<RunRow>) {
+    let bots = control.directory().snapshot();
+    let resumed = rows.into_iter().filter_map(|row| {
+        let bot = bots.values().find(|bot| *bot.uid() == row.uid && *bot.profile() == row.profile)?.clone();
+        let revoked = control.sessions().person(&row.uid).map(|person| person.cancelled().clone());
+        let revoked = revoked.unwrap_or_else(|| {
+            // Nobody may run it any more.
+            let token = CancellationToken::new();
+            token.cancel();
+            token
+        });
+        let permit = edge.parts().turns.get(bot.gateway().index()).map(|turns| turns.take_over(&row.uid));
+        Some(ResumedRun { watch: RunWatch::new(bot, row.run_id), started_at: row.started_at, permit, revoked })
+    });
+    edge.parts().runs.resume(resumed.collect());
+}
+
+async fn probes(address: SocketAddr, control: &Control, tasks: &Tasks) -> Result<SocketAddr, ServeError> {
+    let failed = |error| ServeError::Metrics(address, error);
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    tasks.spawn(serve_probes(listener, control.clone(), tasks.clone()));
+    Ok(bound)
+}
