@@ -64,6 +64,12 @@ pub struct Metrics {
     access_dropped: Counter,
 }
 
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics(..)")
+    }
+}
+
 impl Metrics {
     /// Registers every metric.
     pub fn new(gateways: &[GatewayName], routes: &[&'static str]) -> Arc<Self> {
