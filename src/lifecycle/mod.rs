@@ -6,6 +6,7 @@
 
 mod bots;
 pub mod contract;
+mod contract_run;
 mod deletion;
 mod doctor;
 mod error;
@@ -25,6 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Mutex, MutexGuard};
 
+pub use contract_run::ContractReport;
 pub use deletion::{Deletion, Remains};
 pub use doctor::{Finding, Health};
 pub use error::{ControlError, quoted};
