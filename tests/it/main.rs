@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads and children and read the environment themselves")]
 
 mod admin;
+mod commands;
 mod contract;
 mod map;
 mod quickstart;

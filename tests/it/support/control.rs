@@ -53,7 +53,7 @@ impl Ground {
         create_master_key(&dir.path().join("data")).expect("a master key");
         std::fs::write(dir.path().join("default.key"), default.expose()).expect("the default key's file");
         let text = format!(
-            "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\nmetrics_address = \"127.0.0.1:0\"\n[[gateway]]\n\
+            "[listen]\naddress = \"127.0.0.1:0\"\nadditional_hosts = [\"127.0.0.1:80\"]\n[admin]\nmetrics_address = \"127.0.0.1:0\"\n[[gateway]]\n\
              name = \"main\"\nurl = \"http://{}\"\nallow_same_user = true\ndefault_api_server_key_file = \"default.key\"\n",
             stand_in.address()
         );
