@@ -18,14 +18,14 @@ async fn what_is_stored_survives_a_restart() {
     fixture.store.put_run(run.clone()).await.unwrap();
     fixture.restart().await;
     let loaded = fixture.store.load().await.unwrap();
-    assert_eq!(loaded.people, [alice.clone()]);
+    assert_eq!(loaded.people, std::slice::from_ref(&alice));
     assert_eq!(fixture.store.person(login("alice")).await.unwrap(), Some(alice));
     assert_eq!(loaded.bots.len(), 1);
     assert_eq!(loaded.bots[0].key.expose(), bot.key.expose());
     assert_eq!(loaded.sessions.len(), 2);
     assert!(loaded.sessions.contains(&session) && loaded.sessions.contains(&personal));
     assert_eq!(loaded.bot_tokens, [token]);
-    assert_eq!(loaded.runs, [run.clone()]);
+    assert_eq!(loaded.runs, std::slice::from_ref(&run));
     assert!(loaded.problems.is_empty());
     assert!(fixture.store.remove_run(run.run_id.clone()).await.unwrap());
     assert!(!fixture.store.remove_run(run.run_id).await.unwrap());

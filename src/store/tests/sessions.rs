@@ -41,7 +41,7 @@ async fn ended_sessions_do_not_load_and_are_pruned() {
     let live = NewSession { idle_expires_at: Some(now + 60_000), ..new_session(&alice.uid, TokenKind::Session) };
     let rows = fixture.store.create_sessions(vec![past, idle, live]).await.unwrap();
     let live = rows[2].clone().unwrap();
-    assert_eq!(fixture.store.load().await.unwrap().sessions, [live.clone()]);
+    assert_eq!(fixture.store.load().await.unwrap().sessions, std::slice::from_ref(&live));
     let filter = SessionFilter { live_only: true, ..SessionFilter::default() };
     assert_eq!(fixture.store.list_sessions(filter).await.unwrap(), [live]);
     assert_eq!(fixture.store.prune_sessions(now).await.unwrap(), 1);
