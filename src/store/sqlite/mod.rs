@@ -169,8 +169,8 @@ impl Handle {
     }
 
     /// Keeps the thread busy until the sender is dropped; returns once it is.
-    pub(super) async fn occupy(&self) -> std::sync::mpsc::Sender<()> {
-        let (release, released) = std::sync::mpsc::channel::<()>();
+    pub(super) async fn occupy(&self) -> std::sync::mpsc::SyncSender<()> {
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
         let (begun, has_begun) = oneshot::channel();
         let job: Work = Box::new(move |_| {
             let _ = begun.send(());

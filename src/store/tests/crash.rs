@@ -8,7 +8,7 @@ const CHILD_DIR: &str = "BOTGATE_TEST_CRASH_DIR";
 
 #[tokio::test]
 async fn what_was_answered_before_a_kill_is_there_after_it() {
-    if let Some(dir) = std::env::var_os(CHILD_DIR) {
+    if let Some(dir) = child_dir(CHILD_DIR) {
         return write_until_killed(Path::new(&dir)).await;
     }
     for answers in [1, 40] {

@@ -75,7 +75,7 @@ fn a_directory_that_takes_no_file_is_a_clear_error() {
 /// The same on a real small file system, in a mount namespace that ends with the child.
 #[tokio::test]
 async fn a_real_disk_that_is_full_or_read_only() {
-    if let Some(dir) = std::env::var_os(CHILD_DIR) {
+    if let Some(dir) = child_dir(CHILD_DIR) {
         return on_a_small_disk(Path::new(&dir)).await;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -111,3 +111,9 @@ fn opening(error: &StoreError, cause: impl FnOnce(&StoreError) -> bool) -> bool 
         _ => false,
     }
 }
+
+/// Where a child of a test works; `None` in the test itself.
+#[expect(clippy::disallowed_methods, reason = "the child is this test binary, whose arguments are the runner's")]
+fn child_dir(variable: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(variable)
+}

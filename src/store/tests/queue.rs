@@ -5,7 +5,7 @@ fn impatient(store: &Store) -> Store {
     Store { backend: Backend::Sqlite(database.impatient()) }
 }
 
-async fn occupy(store: &Store) -> std::sync::mpsc::Sender<()> {
+async fn occupy(store: &Store) -> std::sync::mpsc::SyncSender<()> {
     let Backend::Sqlite(database) = &store.backend;
     database.occupy().await
 }
