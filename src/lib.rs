@@ -23,8 +23,9 @@
 //! - [`proxy`]: the pipeline: authenticate → authorize → rewrite → forward
 //! - [`listener`]: accept, connection bounds, HTTP/1.1 deadlines
 //! - [`store`]: people, bots, sessions and open runs on disk; keys sealed
+//! - [`keeper`]: profile files beside the gateway
 //! - [`lifecycle`]: what happens to people and bots, in crash-safe steps; doctor and contract checks
-//! - [`admin`]: the control API on a Unix socket; metrics and health
+//! - [`admin`]: the operator's API on a Unix socket; metrics, health and readiness
 //! - [`cli`]: the commands
 
 pub mod admin;
@@ -33,6 +34,7 @@ pub mod config;
 pub mod directory;
 pub mod gateway;
 pub mod identity;
+pub mod keeper;
 pub mod lifecycle;
 pub mod listener;
 pub mod names;

@@ -17,12 +17,7 @@ pub(super) async fn adopt(ctl: Ctl, by: By, Body(bot): Body<Adopt>) -> Answer<Ad
     let text = Zeroizing::new(bot.api_server_key);
     let key = ApiServerKey::parse(&text).map_err(ControlError::from)?;
     let (stored, proof) = ctl.adopt(*by, &bot.login, bot.gateway.as_ref(), key).await?;
-    Ok(Json(Adopted {
-        login: stored.login,
-        profile: stored.profile,
-        gateway: stored.gateway,
-        proof: proof.map(info),
-    }))
+    Ok(Json(Adopted { login: stored.login, profile: stored.profile, gateway: stored.gateway, proof: proof.map(info) }))
 }
 
 pub(super) async fn list(ctl: Ctl, Body(Empty {}): Body<Empty>) -> Answer<Vec<BotInfo>> {

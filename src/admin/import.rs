@@ -14,9 +14,7 @@ use crate::secret::ApiServerKey;
 const LINE_MAX_BYTES: usize = 16 * 1024;
 
 /// The lines that were understood, and those that were not: number and trouble.
-pub(super) async fn read_lines(
-    mut body: axum::body::Body,
-) -> Result<(Vec<ImportItem>, Vec<(usize, String)>), Refused> {
+pub(super) async fn read_lines(mut body: axum::body::Body) -> Result<(Vec<ImportItem>, Vec<(usize, String)>), Refused> {
     let mut lines = Lines::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Refused::bad_request("the body broke off; nothing was imported"))?;
@@ -48,7 +46,8 @@ impl Lines {
 
     fn extend(&mut self, part: &[u8]) -> Result<(), Refused> {
         if self.pending.len() + part.len() > LINE_MAX_BYTES {
-            let message = format!("line {} is longer than {LINE_MAX_BYTES} bytes; nothing was imported", self.number + 1);
+            let message =
+                format!("line {} is longer than {LINE_MAX_BYTES} bytes; nothing was imported", self.number + 1);
             return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "too_much", message));
         }
         self.pending.extend_from_slice(part);

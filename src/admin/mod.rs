@@ -8,6 +8,7 @@ mod answer;
 mod bots;
 mod connection;
 mod control_file;
+mod doctor;
 mod import;
 mod people;
 mod probes;

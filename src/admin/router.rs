@@ -1,19 +1,18 @@
 //! The operator's calls, by path. Who may call is the socket's business.
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 
-use super::answer::{Answer, Body, Refused};
-use super::wire::{Empty, Finding, Findings, Health};
-use super::{bots, people, sessions};
-use crate::lifecycle::{self, Control};
+use super::answer::Refused;
+use super::{bots, doctor, people, sessions};
+use crate::lifecycle::Control;
 
 /// Longest body of a call, in bytes: ten thousand logins of the greatest length.
 const BODY_MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// Every call. The caller's [`lifecycle::Caller`] must stand in the request's extensions.
+/// Every call. The caller's [`crate::lifecycle::Caller`] must stand in the request's extensions.
 pub fn router(control: Control) -> Router {
     Router::new()
         .route("/ping", get(|| async { "botgate" }))
@@ -32,22 +31,12 @@ pub fn router(control: Control) -> Router {
         .route("/session/create", post(sessions::create))
         .route("/session/list", post(sessions::list))
         .route("/session/revoke", post(sessions::revoke))
-        .route("/doctor", post(doctor))
+        .route("/doctor", post(doctor::doctor))
+        .route("/doctor/contract", post(doctor::contract))
         .fallback(|| async { Refused::new(StatusCode::NOT_FOUND, "no_such_call", "no such call") })
-        .method_not_allowed_fallback(|| async { Refused::new(StatusCode::METHOD_NOT_ALLOWED, "method", "not this way") })
+        .method_not_allowed_fallback(|| async {
+            Refused::new(StatusCode::METHOD_NOT_ALLOWED, "method", "not this way")
+        })
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .with_state(control)
-}
-
-async fn doctor(State(control): State<Control>, Body(Empty {}): Body<Empty>) -> Answer<Findings> {
-    let findings = control.doctor().await.into_iter().map(|finding| Finding {
-        check: finding.check,
-        state: match finding.health {
-            lifecycle::Health::Fine => Health::Fine,
-            lifecycle::Health::Warning => Health::Warning,
-            lifecycle::Health::Wrong => Health::Wrong,
-        },
-        message: finding.message,
-    });
-    Ok(axum::Json(Findings { findings: findings.collect() }))
 }

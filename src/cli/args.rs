@@ -307,7 +307,8 @@ fn since(text: &str) -> Result<i64, &'static str> {
         let age = i64::try_from(age.as_millis()).map_err(|_| "give a shorter age")?;
         return Ok(jiff::Timestamp::now().as_millisecond().saturating_sub(age));
     }
-    let time: jiff::Timestamp = text.parse().map_err(|_| "give a time such as 2026-01-31T08:00:00Z or an age such as 24h")?;
+    let time: jiff::Timestamp =
+        text.parse().map_err(|_| "give a time such as 2026-01-31T08:00:00Z or an age such as 24h")?;
     Ok(time.as_millisecond())
 }
 

@@ -7,6 +7,8 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::args::AuditArgs;
 use super::out::{Failure, Out, time, written};
 use crate::config::Config;
@@ -47,20 +49,28 @@ pub(super) fn run(args: &AuditArgs, config: &Config, out: Out) -> Result<(), Fai
     }
 }
 
-/// Time, kind, then the fields that tell most, then the others.
+/// Time, kind, then the fields that tell most, then the others; nothing for what is empty.
 fn line(entry: &Entry) -> String {
+    const FIRST: [&str; 8] = ["login", "by", "action", "object", "method", "route", "status", "outcome"];
+    const LEFT_OUT: [&str; 4] = ["seq", "at", "kind", "prev"];
     let at = i64::try_from(entry.at()).unwrap_or(i64::MAX);
     let mut text = format!("{}  {:<8}", time(at), entry.kind());
     let Some(fields) = entry.value().as_object() else { return text };
-    const FIRST: [&str; 8] = ["login", "by", "action", "object", "method", "route", "status", "outcome"];
-    const LEFT_OUT: [&str; 4] = ["seq", "at", "kind", "prev"];
-    let first = FIRST.iter().filter_map(|name| fields.get_key_value(*name));
-    let rest = fields.iter().filter(|(name, _)| !FIRST.contains(&name.as_str()) && !LEFT_OUT.contains(&name.as_str()));
-    for (name, value) in first.chain(rest) {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        text.push_str(&format!("  {name}={value}"));
+    let mut rest: Vec<_> = fields.iter().filter(|(name, _)| !LEFT_OUT.contains(&name.as_str())).collect();
+    rest.sort_by_key(|(name, _)| FIRST.iter().position(|first| first == name).unwrap_or(FIRST.len()));
+    for (name, value) in rest {
+        match value {
+            Value::Null => {}
+            Value::Object(inner) => inner.iter().for_each(|(name, value)| field(&mut text, name, value)),
+            value => field(&mut text, name, value),
+        }
     }
     text
+}
+
+fn field(text: &mut String, name: &str, value: &Value) {
+    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    text.push_str(&format!("  {name}={value}"));
 }
 
 fn verified(dir: &Path, head: Option<&str>, config: &Config, out: Out) -> Result<(), Failure> {

@@ -112,10 +112,7 @@ impl Admin {
 }
 
 /// Runs a command's calls, and closes afterwards whatever came of them.
-pub(super) fn with_admin<T>(
-    config: &Config,
-    calls: impl FnOnce(&Admin) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+pub(super) fn with_admin<T>(config: &Config, calls: impl FnOnce(&Admin) -> Result<T, Failure>) -> Result<T, Failure> {
     let admin = Admin::open(config)?;
     let done = calls(&admin);
     let closed = admin.close();
@@ -142,9 +139,10 @@ async fn find(config: &Config) -> Result<Way, Failure> {
                 let missing = !config.data_dir.exists();
                 let failure = Failure::from_error(&error);
                 return Err(match failure {
-                    Failure::Failed { message, .. } if missing => {
-                        Failure::with_next(message, "make one: botgate init, or mend data_dir in the configuration file")
-                    }
+                    Failure::Failed { message, .. } if missing => Failure::with_next(
+                        message,
+                        "make one: botgate init, or mend data_dir in the configuration file",
+                    ),
                     other => other,
                 });
             }

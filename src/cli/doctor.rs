@@ -8,14 +8,11 @@ use crate::admin::wire::{Empty, Finding, Findings, Health};
 use crate::config::{self, Config};
 use crate::store::{DataDirLock, StoreError};
 
-pub(super) fn run(file: &Path, gateway_contract: bool, out: Out) -> Result<(), Failure> {
+pub(super) fn run(file: &Path, out: Out) -> Result<(), Failure> {
     let config = match config::load(file) {
         Ok(config) => config,
         Err(error) => return told(vec![finding("configuration", Health::Wrong, error.to_string())], out),
     };
-    if gateway_contract {
-        return super::contract::run(&config, out);
-    }
     let mut findings = vec![finding("configuration", Health::Fine, file.display().to_string())];
     findings.extend(local(&config));
     if findings.iter().all(|found| found.state != Health::Wrong) {

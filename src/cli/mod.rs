@@ -13,7 +13,7 @@ mod doctor;
 mod init;
 mod offline;
 mod out;
-mod quickstart;
+pub mod quickstart;
 mod reconcile;
 pub mod serve;
 mod session;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Cli, Command, TokenCommand, UserCommand};
+use args::{Cli, Command, UserCommand};
 use out::{Failure, Out};
 
 /// Runs the command that was typed.
@@ -32,32 +32,30 @@ pub fn main() -> ExitCode {
     // clap tells wrong usage itself and exits 2; --help and --version exit 0.
     let cli = Cli::parse();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => failure.tell(),
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let out = Out::new(cli.json);
     let load = || check::load(&cli.config);
-    match cli.command {
+    let done = match cli.command {
+        Command::Quickstart(args) => return until_done(quickstart::run(args)),
+        Command::StandIn(args) => return until_done(stand_in::run(args)),
         Command::Init { dir } => init::run(&dir, out),
         Command::Check => check::run(&cli.config, out),
         Command::Serve => serve::run(load()?).map_err(|error| Failure::from_error(&error)),
-        Command::Quickstart(args) => quickstart::run(args),
-        Command::StandIn(args) => stand_in(args),
         Command::User(UserCommand::Passwd(_)) => reserved("user passwd"),
         Command::User(command) => user::run(command, &load()?, out),
         Command::Bot(command) => bot::run(command, &load()?, out),
         Command::Session(command) => session::run(command, &load()?, out),
-        Command::Token(TokenCommand::Create { login, label, ttl }) => {
-            session::create_token(&login, label, ttl, &load()?, out)
-        }
         Command::Token(command) => session::run_token(command, &load()?, out),
         Command::Lockdown { login } => user::lockdown(login, &load()?, out),
         Command::Reconcile { apply } => reconcile::run(apply, &load()?, out),
         Command::Doctor { canary: true, .. } => reserved("doctor --canary"),
-        Command::Doctor { gateway_contract, .. } => doctor::run(&cli.config, gateway_contract, out),
+        Command::Doctor { gateway_contract: true, .. } => contract::run(&load()?, out),
+        Command::Doctor { .. } => doctor::run(&cli.config, out),
         Command::Audit(args) if args.export => reserved("audit --export"),
         Command::Audit(args) => audit::run(&args, &load()?, out),
         Command::Keep(_) => reserved("keep"),
@@ -67,15 +65,20 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Backup(_) => reserved("backup"),
         Command::Restore(_) => reserved("restore"),
         Command::Key(_) => reserved("key rotate"),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Runs a command that lives until it is told to stop, with diagnostics on standard error.
+fn until_done<E: std::error::Error + 'static>(
+    command: impl Future<Output = Result<ExitCode, E>>,
+) -> Result<ExitCode, Failure> {
+    // A subscriber that is there already serves as well.
+    let _ = crate::telemetry::trace::init(None);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.map_err(Failure::new)?.block_on(command).map_err(|error| Failure::from_error(&error))
 }
 
 fn reserved(name: &str) -> Result<(), Failure> {
     Err(Failure::Usage(format!("{name}: not in this version; the name is reserved")))
-}
-
-fn stand_in(args: stand_in::StandInArgs) -> Result<(), Failure> {
-    let _ = crate::telemetry::trace::init(None);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::new)?;
-    runtime.block_on(stand_in::run(args)).map(|_| ()).map_err(|error| Failure::from_error(&error))
 }

@@ -11,7 +11,7 @@ use crate::admin::wire::Failed;
 
 /// Why a command did not succeed, and so its exit code.
 #[derive(Debug)]
-pub enum Failure {
+pub(super) enum Failure {
     /// Wrong usage: 2.
     Usage(String),
     /// Failed, with what to do next: 1.

@@ -25,7 +25,7 @@ pub(super) fn run(apply: bool, config: &Config, out: Out) -> Result<(), Failure>
     }
     let profiles: Vec<String> = waiting.iter().filter_map(|d| d.profile.as_ref()).map(ToString::to_string).collect();
     Err(Failure::with_next(
-        format!("{} profiles are not proved gone: {}", waiting.len(), profiles.join(" ")),
+        format!("not proved gone: {}", profiles.join(" ")),
         "delete each at its gateway (hermes profile delete PROFILE -y), then: botgate reconcile --apply",
     ))
 }

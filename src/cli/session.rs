@@ -32,13 +32,7 @@ pub(super) fn run(command: SessionCommand, config: &Config, out: Out) -> Result<
     }
 }
 
-pub(super) fn create_token(
-    login: &Login,
-    label: String,
-    ttl: Duration,
-    config: &Config,
-    out: Out,
-) -> Result<(), Failure> {
+fn create_token(login: &Login, label: String, ttl: Duration, config: &Config, out: Out) -> Result<(), Failure> {
     with_admin(config, |admin| create(admin, std::slice::from_ref(login), ttl, 1, Some(label), false, out))
 }
 
@@ -116,8 +110,7 @@ fn list(kind: Kind, login: Option<Login>, config: &Config, out: Out) -> Result<(
         let mut all: Vec<SessionInfo> = Vec::new();
         loop {
             let after = all.last().map(|session| session.id.clone());
-            let page: SessionPage =
-                admin.call("/session/list", &ListSessions { kind, login: login.clone(), after })?;
+            let page: SessionPage = admin.call("/session/list", &ListSessions { kind, login: login.clone(), after })?;
             let more = page.more && !page.sessions.is_empty();
             all.extend(page.sessions);
             if !more {
@@ -128,7 +121,13 @@ fn list(kind: Kind, login: Option<Login>, config: &Config, out: Out) -> Result<(
     out.show(&sessions, || match kind {
         Kind::Session => {
             let row = |s: &SessionInfo| {
-                [s.id.to_string(), s.login.to_string(), time(s.created_at), time(s.expires_at), or_dash(s.last_used_at.map(time))]
+                [
+                    s.id.to_string(),
+                    s.login.to_string(),
+                    time(s.created_at),
+                    time(s.expires_at),
+                    or_dash(s.last_used_at.map(time)),
+                ]
             };
             let rows: Vec<_> = sessions.iter().map(row).collect();
             table(["ID", "LOGIN", "ISSUED", "EXPIRES", "USED"], &rows, "no live sessions")
@@ -136,7 +135,14 @@ fn list(kind: Kind, login: Option<Login>, config: &Config, out: Out) -> Result<(
         Kind::Personal => {
             let row = |s: &SessionInfo| {
                 let label = or_dash(s.label.as_ref());
-                [s.id.to_string(), s.login.to_string(), time(s.created_at), time(s.expires_at), or_dash(s.last_used_at.map(time)), label]
+                [
+                    s.id.to_string(),
+                    s.login.to_string(),
+                    time(s.created_at),
+                    time(s.expires_at),
+                    or_dash(s.last_used_at.map(time)),
+                    label,
+                ]
             };
             let rows: Vec<_> = sessions.iter().map(row).collect();
             table(["ID", "LOGIN", "ISSUED", "EXPIRES", "USED", "LABEL"], &rows, "no live personal tokens")

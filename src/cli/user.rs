@@ -6,9 +6,7 @@ use std::path::Path;
 use super::args::UserCommand;
 use super::client::with_admin;
 use super::out::{Failure, Out, or_dash, table, time};
-use crate::admin::wire::{
-    AddPerson, ByLogin, Deleted, Empty, Imported, LockedDown, MaybeLogin, PersonInfo,
-};
+use crate::admin::wire::{AddPerson, ByLogin, Deleted, Empty, Imported, LockedDown, MaybeLogin, PersonInfo};
 use crate::config::Config;
 use crate::lifecycle::quoted;
 use crate::names::{GatewayName, Login};
@@ -20,7 +18,7 @@ pub(super) fn run(command: UserCommand, config: &Config, out: Out) -> Result<(),
             let person: PersonInfo = with_admin(config, |admin| admin.call("/user/add", &asked))?;
             let next = quoted(&person.login);
             out.show(&person, || {
-                format!("{}: added\n  next: botgate bot adopt {next} --api-server-key-stdin", person.login)
+                format!("{}: added\n  next: botgate bot adopt --api-server-key-stdin {next}", person.login)
             })
         }
         UserCommand::Import { file, gateway } => import(&file, gateway.as_ref(), config, out),
@@ -104,9 +102,12 @@ pub(super) fn unfinished(deleted: &Deleted) -> Failure {
 pub(super) fn lockdown(login: Option<Login>, config: &Config, out: Out) -> Result<(), Failure> {
     let done: LockedDown = with_admin(config, |admin| admin.call("/lockdown", &MaybeLogin { login }))?;
     out.show(&done, || {
-        let mut text = format!("{} people refused and cut off, {} sessions and tokens revoked\n", done.people, done.sessions);
+        let mut text =
+            format!("people refused and cut off: {}; sessions and tokens revoked: {}\n", done.people, done.sessions);
         if !done.keys.is_empty() {
-            text.push_str("\nAn agent may know these keys. Change API_SERVER_KEY in each profile's .env, then for each:\n");
+            text.push_str(
+                "\nAn agent may know these keys. Change API_SERVER_KEY in each profile's .env, then for each:\n",
+            );
             text.push_str("botgate bot adopt LOGIN --api-server-key-stdin, and botgate user enable LOGIN\n\n");
             let rows: Vec<_> = (done.keys.iter())
                 .map(|key| [key.login.to_string(), key.profile.to_string(), key.gateway.to_string()])

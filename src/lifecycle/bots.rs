@@ -93,7 +93,9 @@ impl Control {
 
     /// A key shared by two profiles would make the proof take the whole gateway out of service.
     fn refuse_foreign_key(&self, login: &Login, key: &ApiServerKey) -> Result<(), ControlError> {
-        if let Some((gateway, _)) = self.default_keys().into_iter().find(|(_, default)| default.expose() == key.expose()) {
+        if let Some((gateway, _)) =
+            self.default_keys().into_iter().find(|(_, default)| default.expose() == key.expose())
+        {
             return Err(ControlError::DefaultKey(gateway));
         }
         let bots = self.directory().snapshot();

@@ -79,13 +79,17 @@ impl ControlError {
         let next = match self {
             ControlError::NoSuchPerson(login) => format!("make them known: botgate user add {}", quoted(login)),
             ControlError::Store(StoreError::NoSuchPerson) => "list people: botgate user list".into(),
-            ControlError::Store(StoreError::NoBot) => "register one: botgate bot adopt LOGIN --api-server-key-stdin".into(),
+            ControlError::Store(StoreError::NoBot) => {
+                "register one: botgate bot adopt LOGIN --api-server-key-stdin".into()
+            }
             ControlError::Store(StoreError::Full) => "make room on the disk, then try again".into(),
             ControlError::NotStored(_) => "it holds until a restart: mend the store, then run the command again".into(),
             ControlError::NotRecorded => "see the log and the disk of data_dir/audit: botgate doctor".into(),
             ControlError::GatewayNeeded => "name one: --gateway NAME".into(),
             ControlError::NoSuchGateway(_) => "names are those of [[gateway]] in the configuration file".into(),
-            ControlError::Key(_) => "set the profile's API_SERVER_KEY to 32 random bytes in hex, and give the same here".into(),
+            ControlError::Key(_) => {
+                "set the profile's API_SERVER_KEY to 32 random bytes in hex, and give the same here".into()
+            }
             ControlError::KeyTaken(_) | ControlError::DefaultKey(_) => {
                 "give the profile a key of its own in its .env, and give the same here".into()
             }
@@ -141,7 +145,9 @@ impl fmt::Display for ControlError {
             ControlError::DefaultKey(name) => {
                 write!(f, "the API_SERVER_KEY is the one of the default profile of gateway {name}")
             }
-            ControlError::NeedsKeeper(command) => write!(f, "{command} needs a keeper beside the gateway, and none is configured"),
+            ControlError::NeedsKeeper(command) => {
+                write!(f, "{command} needs a keeper beside the gateway, and none is configured")
+            }
             ControlError::TooMuch(what) => f.write_str(what),
         }
     }

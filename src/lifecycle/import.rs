@@ -73,7 +73,9 @@ impl Control {
                         bots.extend(bot.map(|key| self.bot_of(key)).transpose()?);
                     }
                     ImportOutcome::Exists(person) => {
-                        report.refused.push((line, format!("{} exists already and is {}", person.login, person.state.as_str())));
+                        report
+                            .refused
+                            .push((line, format!("{} exists already and is {}", person.login, person.state.as_str())));
                     }
                 }
             }

@@ -68,7 +68,8 @@ impl Control {
     pub(super) fn bot_of(&self, key: BotKey) -> Result<Bot, ControlError> {
         let gateway = self.gateway(&key.gateway)?.clone();
         // The store hands out no other profile than the login's.
-        Bot::new(key.login, key.uid, key.profile, gateway, key.key).ok_or(ControlError::Store(crate::store::StoreError::NoBot))
+        Bot::new(key.login, key.uid, key.profile, gateway, key.key)
+            .ok_or(ControlError::Store(crate::store::StoreError::NoBot))
     }
 }
 

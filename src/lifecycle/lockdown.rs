@@ -35,7 +35,9 @@ impl Control {
                     locked
                 }
                 Err(StoreError::NoSuchPerson) => {
-                    return Err(login.map_or(StoreError::NoSuchPerson.into(), |l| ControlError::NoSuchPerson(l.clone())));
+                    return Err(
+                        login.map_or(StoreError::NoSuchPerson.into(), |l| ControlError::NoSuchPerson(l.clone()))
+                    );
                 }
                 Err(error) => {
                     for uid in self.live_people(login) {
@@ -49,10 +51,8 @@ impl Control {
         let LockedDown { people, sessions, .. } = locked;
         let records = people.iter().map(|person| (person.login.as_str(), Vec::new())).collect();
         self.record_all(caller, "lockdown", records).await?;
-        let mut keys: Vec<_> = people
-            .iter()
-            .filter_map(|p| Some((p.login.clone(), p.profile.clone()?, p.gateway.clone()?)))
-            .collect();
+        let mut keys: Vec<_> =
+            people.iter().filter_map(|p| Some((p.login.clone(), p.profile.clone()?, p.gateway.clone()?))).collect();
         keys.sort();
         Ok(Lockdown { people: people.len(), sessions, keys })
     }

@@ -5,6 +5,8 @@
 //! be refused, the live edge refuses all the same. This room forwards nothing and speaks no HTTP to operators.
 
 mod bots;
+pub mod contract;
+mod contract_run;
 mod deletion;
 mod doctor;
 mod error;
@@ -24,6 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Mutex, MutexGuard};
 
+pub use contract_run::ContractReport;
 pub use deletion::{Deletion, Remains};
 pub use doctor::{Finding, Health};
 pub use error::{ControlError, quoted};
@@ -60,7 +63,6 @@ impl Caller {
 }
 
 /// What operations work on.
-#[derive(Debug)]
 pub struct Parts {
     /// The configuration.
     pub config: Arc<Config>,
@@ -82,7 +84,6 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
 }
 
-#[derive(Debug)]
 struct Inner {
     parts: Parts,
     // Held over a store transaction and its live effect: control work only, the data path never takes it.
@@ -91,7 +92,7 @@ struct Inner {
 }
 
 /// The operations. Clones are handles on the same parts.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Control(Arc<Inner>);
 
 impl Control {

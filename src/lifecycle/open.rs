@@ -94,6 +94,7 @@ impl Control {
 pub(super) fn default_key(gateway: &Gateway) -> Result<Option<ApiServerKey>, OpenError> {
     let Some(path) = &gateway.default_api_server_key_file else { return Ok(None) };
     let fault = |why: String| OpenError::DefaultKey { path: path.clone(), why };
-    let text = std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| fault(format!("cannot be read: {error}")))?;
+    let text =
+        std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| fault(format!("cannot be read: {error}")))?;
     ApiServerKey::parse(&text).map(Some).map_err(|error| fault(error.to_string()))
 }

@@ -119,7 +119,8 @@ mod tests {
     use crate::config::parse;
 
     fn gateways(port: u16, allow: bool) -> Vec<Gateway> {
-        let text = format!("[[gateway]]\nname = \"main\"\nurl = \"http://127.0.0.1:{port}\"\nallow_same_user = {allow}\n");
+        let text =
+            format!("[[gateway]]\nname = \"main\"\nurl = \"http://127.0.0.1:{port}\"\nallow_same_user = {allow}\n");
         parse(&text, std::path::Path::new("/")).unwrap().gateways
     }
 

@@ -3,5 +3,6 @@
 
 mod contract;
 mod map;
+mod quickstart;
 mod support;
 mod turns;

@@ -32,7 +32,9 @@ pub(super) fn run_log(store: Store) -> (StoredRuns, RunWriter) {
 impl StoredRuns {
     fn note(&self, note: Note) {
         if self.0.try_send(note).is_err() {
-            tracing::error!("a run's row could not be noted: the store is behind; it will not be taken up after a restart");
+            tracing::error!(
+                "a run's row could not be noted: the store is behind; it will not be taken up after a restart"
+            );
         }
     }
 }

@@ -50,7 +50,8 @@ impl Running {
         let sockets = listener::bind(config.listen.address, threads).map_err(ServeError::Bind)?;
         let routes = Routes::new(&config.routes);
         let (opening, labels) = (config.clone(), routes.labels().to_vec());
-        let control = Tasks::blocking(move || Control::open(opening, &labels, true)).await.map_err(ServeError::System)?;
+        let control =
+            Tasks::blocking(move || Control::open(opening, &labels, true)).await.map_err(ServeError::System)?;
         let control = control.map_err(ServeError::Open)?;
         let loaded = control.load().await.map_err(ServeError::Load)?;
         for problem in &loaded.problems {

@@ -1,7 +1,7 @@
 //! The `stand-in` command: options from the command line, one log line, and a stop that lets turns end.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,16 +16,16 @@ use crate::secret::ApiServerKey;
 /// How long running turns get after SIGTERM, as the real one gives them.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Runs a small gateway that behaves like Hermes 0.22 on the wire, for trying out, tests and benches.
+/// Where a stand-in listens and whom it knows.
 #[derive(Debug, clap::Args)]
 pub struct StandInArgs {
-    /// Where to listen; port 0 lets the system choose
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    /// Where to listen; port 0 lets the system choose.
+    #[arg(long, value_name = "A", default_value = "127.0.0.1:8642")]
     listen: SocketAddr,
-    /// File with one PROFILE=API_SERVER_KEY a line; `default=KEY` sets the key of bare paths; `#` begins a comment line
+    /// File with one PROFILE=API_SERVER_KEY a line; `default=KEY` sets the key of bare paths; `#` begins a comment line.
     #[arg(long, value_name = "FILE")]
     bots: PathBuf,
-    /// Turns at once, for all bots together; 0: no cap
+    /// Turns at once, for all bots together; 0: no cap.
     #[arg(long, value_name = "N", default_value_t = 10)]
     max_turns: usize,
 }
@@ -70,7 +70,8 @@ pub async fn run(args: StandInArgs) -> Result<ExitCode, StandInError> {
         address = %stand_in.address(), bots = served, max_turns = args.max_turns,
         "botgate stand-in is listening; it is not Hermes and runs no agent"
     );
-    println!("stand-in listening on http://{}", stand_in.address());
+    // Nobody may be reading; that is no reason to stop.
+    let _ = writeln!(io::stdout(), "stand-in listening on http://{}", stand_in.address());
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
