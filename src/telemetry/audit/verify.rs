@@ -219,10 +219,11 @@ pub fn verify(dir: &Path, key: [u8; 32], head: Option<&Head>) -> Result<Report, 
                 report.first_seq = header.seq;
             }
             report.lines += 1;
-            if let (Some(chain), Some(head)) = (walk.chain, head) {
-                if chain.seq == head.seq && chain.hash != head.hash {
-                    return Err(fault(segment, lines.number, FaultKind::HeadDiffers));
-                }
+            if let (Some(chain), Some(head)) = (walk.chain, head)
+                && chain.seq == head.seq
+                && chain.hash != head.hash
+            {
+                return Err(fault(segment, lines.number, FaultKind::HeadDiffers));
             }
         }
     }

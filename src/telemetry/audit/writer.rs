@@ -77,8 +77,8 @@ enum Owed {
     Refusal,
     /// A record of the writer's own.
     Nothing,
-    /// Not a record.
-    Seal,
+    /// Bookkeeping of the chain, which tells nothing new.
+    Bookkeeping,
 }
 
 pub(super) struct Writer {
@@ -243,7 +243,7 @@ impl Writer {
     fn flush(&mut self) -> io::Result<()> {
         if !self.sealed {
             self.chain.seal(&mut self.batch, now_ms(), &self.key);
-            self.owed.push_back((self.batch.len(), Owed::Seal));
+            self.owed.push_back((self.batch.len(), Owed::Bookkeeping));
             self.sealed = true;
         }
         if self.written == self.batch.len() {
@@ -267,10 +267,11 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                self.settle_failed();
                 self.shared.metrics.audit_failed();
+                // First, so that whoever is told of the failure finds new turns refused.
+                self.shared.failing.store(true, Ordering::Release);
+                self.settle_failed();
                 if !std::mem::replace(&mut self.failing, true) {
-                    self.shared.failing.store(true, Ordering::Release);
                     tracing::error!(%error, segment = self.segment.number, "the audit log cannot be written");
                 }
                 Err(error)
@@ -282,8 +283,8 @@ impl Writer {
         let mut records = 0;
         while self.owed.front().is_some_and(|(end, _)| *end <= self.written) {
             let Some((_, owed)) = self.owed.pop_front() else { break };
-            let queued = !matches!(owed, Owed::Nothing | Owed::Seal);
-            records += u64::from(!matches!(owed, Owed::Seal));
+            let queued = !matches!(owed, Owed::Nothing | Owed::Bookkeeping);
+            records += u64::from(!matches!(owed, Owed::Bookkeeping));
             match owed {
                 Owed::Open(turn) => {
                     turn.settle(true);
@@ -300,7 +301,7 @@ impl Writer {
                     }
                 }
                 Owed::Refusal => self.shared.refusals.give(1),
-                Owed::Nothing | Owed::Seal => {}
+                Owed::Nothing | Owed::Bookkeeping => {}
             }
             if queued {
                 self.shared.queued.fetch_sub(1, Ordering::Relaxed);
@@ -343,7 +344,7 @@ impl Writer {
         }
         let open: Vec<OpenTurnRow> = self.open.iter().map(|(seq, turn)| encode::row(&turn.record, *seq)).collect();
         for turns in open.chunks(CARRIED_PER_LINE) {
-            self.line("carried", now_ms(), Owed::Nothing, |line| line.value("turns", &turns));
+            self.line("carried", now_ms(), Owed::Bookkeeping, |line| line.value("turns", &turns));
         }
         self.carried_bytes = self.batch.len() as u64;
         // The first lines of the segment; a failure is handled as any other.
