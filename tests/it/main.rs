@@ -3,6 +3,7 @@
 
 mod contract;
 mod map;
+mod readme;
 mod quickstart;
 mod support;
 mod turns;
