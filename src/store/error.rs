@@ -68,6 +68,13 @@ pub enum StoreError {
         /// The newest version that this botgate knows.
         known: i64,
     },
+    /// The database could not be opened: it is damaged, read-only, full or held by another process.
+    Opening {
+        /// The database.
+        path: PathBuf,
+        /// Why.
+        source: Box<StoreError>,
+    },
     /// The file is damaged or no database.
     Corrupt {
         /// The database's own words.
@@ -146,7 +153,8 @@ impl fmt::Display for StoreError {
                 "{}: schema version {found} is from a newer botgate; this one knows up to {known}",
                 path.display()
             ),
-            StoreError::Corrupt { .. } => f.write_str("the database is damaged"),
+            StoreError::Opening { path, .. } => write!(f, "{}: cannot be opened", path.display()),
+            StoreError::Corrupt { .. } => f.write_str("the database is damaged, or the file is none"),
             StoreError::Full => f.write_str("no space is left for the database; nothing was changed"),
             StoreError::ReadOnly => f.write_str("the database is read-only; nothing was changed"),
             StoreError::Busy => f.write_str("the store is busy; nothing was changed"),
@@ -175,6 +183,7 @@ impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StoreError::Io { source, .. } => Some(source),
+            StoreError::Opening { source, .. } => Some(source),
             StoreError::Corrupt { source } | StoreError::Conflict { source } | StoreError::Database { source } => {
                 Some(source)
             }

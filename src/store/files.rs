@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_another_user_owns_is_refused() {
-        // Owned by root in every case; where this runs as root, by somebody else after a chown.
+        // Root gives a directory away; anybody else finds one of root.
         let dir = tempfile::tempdir().unwrap();
         let foreign = if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(dir.path(), Some(65_534), None).unwrap();

@@ -25,6 +25,7 @@ const FILE_MAX_BYTES: u64 = 1024;
 ///
 /// # Errors
 /// [`StoreError::NoMasterKey`], [`StoreError::MalformedMasterKey`], or [`StoreError::Unsafe`] when others can read it.
+#[expect(clippy::disallowed_methods, reason = "systemd tells a credential's place in the environment only")]
 pub fn master_key(data_dir: &Path) -> Result<MasterKey, StoreError> {
     load(data_dir, std::env::var_os("CREDENTIALS_DIRECTORY"))
 }

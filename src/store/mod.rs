@@ -38,6 +38,8 @@ use crate::secret::MasterKey;
 pub const MAX_BATCH: usize = 100_000;
 
 /// A handle on the database; clones share it. The last one to go closes it.
+///
+/// A call whose future is dropped before its turn is withdrawn; one whose turn has come runs to its end.
 #[derive(Debug, Clone)]
 pub struct Store {
     backend: Backend,

@@ -36,7 +36,8 @@ impl Store {
         database.read(move |tx, _| sql::find(tx, &login)).await
     }
 
-    /// All people whose row can be read, by login.
+    /// All people whose row can be read, by login. Before anything is deleted for want of a person, ask
+    /// [`super::Loaded::people_are_complete`].
     ///
     /// # Errors
     /// The database could not be read.

@@ -5,6 +5,7 @@ mod admin;
 mod commands;
 mod contract;
 mod map;
+mod readme;
 mod quickstart;
 mod support;
 mod turns;

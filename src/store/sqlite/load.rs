@@ -70,18 +70,22 @@ fn bots(
     people: &[PersonRow],
     problems: &mut Vec<RowProblem>,
 ) -> Result<Vec<BotKey>, StoreError> {
-    let mut sealed: HashMap<String, SealedKey> = HashMap::new();
+    let mut sealed: HashMap<Vec<u8>, SealedKey> = HashMap::new();
     let mut statement = tx.prepare("SELECT profile, gateway, sealed, generation FROM bot_keys")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let key =
-            SealedKey { gateway: read::name(row, 1, GatewayName::parse), sealed: row.get(2)?, generation: row.get(3)? };
-        sealed.insert(row.get(0)?, key);
+        // A column that cannot be read makes a key that does not open, and so a problem of its person alone.
+        let key = SealedKey {
+            gateway: read::name(row, 1, GatewayName::parse),
+            sealed: row.get(2).unwrap_or_default(),
+            generation: row.get(3).unwrap_or_default(),
+        };
+        sealed.insert(row.get_ref(0)?.as_bytes().map(<[u8]>::to_vec).unwrap_or_default(), key);
     }
     let mut bots = Vec::new();
     for person in people {
         let (Some(profile), Some(gateway)) = (&person.profile, &person.gateway) else { continue };
-        match open(sealer, person, profile, gateway, sealed.remove(profile.as_str())) {
+        match open(sealer, person, profile, gateway, sealed.remove(profile.as_str().as_bytes())) {
             Ok(bot) => bots.push(bot),
             Err(fault) => {
                 problems.push(RowProblem { table: "bot_keys", login: Some(person.login.clone()), fault });

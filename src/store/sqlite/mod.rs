@@ -49,6 +49,8 @@ struct Database {
 #[derive(Clone)]
 pub(super) struct Handle {
     jobs: mpsc::Sender<Job>,
+    queue_wait: Duration,
+    answer_wait: Duration,
 }
 
 impl fmt::Debug for Handle {
@@ -66,7 +68,7 @@ impl Handle {
         // Not joined: it ends when the last handle goes, and what it has answered is on disk by then.
         Tasks::thread("store", move || work(database, queue))
             .map_err(|source| StoreError::Io { path: data_dir.to_owned(), source })?;
-        Ok(Handle { jobs })
+        Ok(Handle { jobs, queue_wait: QUEUE_WAIT, answer_wait: ANSWER_WAIT })
     }
 
     /// Runs one transaction that changes something.
@@ -92,7 +94,7 @@ impl Handle {
             Err(error) => return Err(error),
         }
         // A dropped answer means that the thread has ended already, which is what was asked for.
-        tokio::time::timeout(ANSWER_WAIT, closed).await.map(drop).map_err(|_| StoreError::Timeout)
+        tokio::time::timeout(self.answer_wait, closed).await.map(drop).map_err(|_| StoreError::Timeout)
     }
 
     async fn run<T: Send + 'static>(
@@ -108,7 +110,7 @@ impl Handle {
             }
         });
         self.queue(Job::Work(job)).await?;
-        match tokio::time::timeout(ANSWER_WAIT, answered).await {
+        match tokio::time::timeout(self.answer_wait, answered).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(StoreError::Stopped),
             Err(_) => Err(StoreError::Timeout),
@@ -116,7 +118,7 @@ impl Handle {
     }
 
     async fn queue(&self, job: Job) -> Result<(), StoreError> {
-        self.jobs.send_timeout(job, QUEUE_WAIT).await.map_err(|error| match error {
+        self.jobs.send_timeout(job, self.queue_wait).await.map_err(|error| match error {
             mpsc::error::SendTimeoutError::Timeout(_) => StoreError::Busy,
             mpsc::error::SendTimeoutError::Closed(_) => StoreError::Stopped,
         })
@@ -160,6 +162,25 @@ fn work(mut database: Database, mut queue: mpsc::Receiver<Job>) {
 
 #[cfg(test)]
 impl Handle {
+    /// The same thread, asked by somebody less patient.
+    pub(super) fn impatient(&self) -> Self {
+        let wait = Duration::from_millis(50);
+        Handle { jobs: self.jobs.clone(), queue_wait: wait, answer_wait: wait }
+    }
+
+    /// Keeps the thread busy until the sender is dropped; returns once it is.
+    pub(super) async fn occupy(&self) -> std::sync::mpsc::SyncSender<()> {
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+        let (begun, has_begun) = oneshot::channel();
+        let job: Work = Box::new(move |_| {
+            let _ = begun.send(());
+            let _ = released.recv();
+        });
+        assert!(self.queue(Job::Work(job)).await.is_ok());
+        has_begun.await.unwrap();
+        release
+    }
+
     /// Raw access for tests that damage, fill or freeze the database.
     pub(super) async fn raw<T: Send + 'static>(&self, work: impl FnOnce(&Connection) -> T + Send + 'static) -> T {
         let (answer, answered) = oneshot::channel();

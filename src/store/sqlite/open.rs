@@ -33,14 +33,22 @@ pub(super) fn open(data_dir: &Path, sealer: &Sealer) -> Result<Connection, Store
         files::create_private(&path)?;
         files::sync_dir(&dir)?;
     }
+    connect(&path, sealer).map_err(|error| match error {
+        // Those that name the file themselves.
+        StoreError::NotOurs { .. } | StoreError::NewerSchema { .. } | StoreError::WrongMasterKey { .. } => error,
+        source => StoreError::Opening { path, source: Box::new(source) },
+    })
+}
+
+fn connect(path: &Path, sealer: &Sealer) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let mut connection = Connection::open_with_flags(&path, flags)?;
+    let mut connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_WAIT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    let version = version(&connection, &path)?;
+    let version = version(&connection, path)?;
     if version > 0 {
-        check_master_key(&connection, sealer, &path)?;
+        check_master_key(&connection, sealer, path)?;
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
