@@ -10,6 +10,8 @@ use crate::lifecycle::{IMPORT_LINES_MAX, ImportItem};
 use crate::names::{Login, Role};
 use crate::secret::ApiServerKey;
 
+/// Longest import, in bytes.
+const IMPORT_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Longest line, in bytes.
 const LINE_MAX_BYTES: usize = 16 * 1024;
 
@@ -29,6 +31,7 @@ pub(super) async fn read_lines(mut body: axum::body::Body) -> Result<(Vec<Import
 #[derive(Default)]
 struct Lines {
     pending: Zeroizing<Vec<u8>>,
+    taken: usize,
     number: usize,
     items: Vec<ImportItem>,
     problems: Vec<(usize, String)>,
@@ -36,6 +39,11 @@ struct Lines {
 
 impl Lines {
     fn take(&mut self, mut data: &[u8]) -> Result<(), Refused> {
+        self.taken += data.len();
+        if self.taken > IMPORT_MAX_BYTES {
+            let message = format!("more than {IMPORT_MAX_BYTES} bytes; nothing was imported");
+            return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "too_much", message));
+        }
         while let Some(at) = data.iter().position(|&byte| byte == b'\n') {
             self.extend(&data[..at])?;
             self.end()?;

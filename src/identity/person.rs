@@ -1,7 +1,8 @@
 //! A signed-in person and a session of theirs, as requests hold them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -18,11 +19,18 @@ pub struct Person {
     login: Login,
     role: Role,
     cancelled: CancellationToken,
+    revoked_at: OnceLock<Instant>,
 }
 
 impl Person {
     pub(super) fn new(uid: Uid, login: Login, role: Role) -> Self {
-        Person { uid, login, role, cancelled: CancellationToken::new() }
+        Person { uid, login, role, cancelled: CancellationToken::new(), revoked_at: OnceLock::new() }
+    }
+
+    /// Cuts the person and all their sessions off, for good.
+    pub(super) fn revoke(&self) {
+        self.revoked_at.get_or_init(Instant::now);
+        self.cancelled.cancel();
     }
 
     /// The person's row.
@@ -80,6 +88,7 @@ pub struct Session {
     parts: SessionParts,
     person: Arc<Person>,
     cancelled: CancellationToken,
+    revoked_at: OnceLock<Instant>,
     // Both only grow, so that relaxed order is enough.
     idle_expires_at: AtomicI64,
     last_used_at: AtomicI64,
@@ -89,7 +98,14 @@ impl Session {
     pub(super) fn new(person: Arc<Person>, parts: SessionParts) -> Self {
         let cancelled = person.cancelled.child_token();
         let idle_expires_at = AtomicI64::new(parts.idle.map_or(i64::MAX, |idle| idle.expires_at));
-        Session { parts, person, cancelled, idle_expires_at, last_used_at: AtomicI64::new(0) }
+        let (revoked_at, last_used_at) = (OnceLock::new(), AtomicI64::new(0));
+        Session { parts, person, cancelled, revoked_at, idle_expires_at, last_used_at }
+    }
+
+    /// Cuts the session off, for good.
+    pub(super) fn revoke(&self) {
+        self.revoked_at.get_or_init(Instant::now);
+        self.cancelled.cancel();
     }
 
     /// The same session, for the same person come back.
@@ -134,6 +150,12 @@ impl Session {
     /// Cancelled for good when the session is revoked, and with its person.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancelled
+    }
+
+    /// How long ago the session or its person was revoked; `None`: it was not.
+    pub fn revoked_for(&self) -> Option<Duration> {
+        let at = [self.revoked_at.get(), self.person.revoked_at.get()].into_iter().flatten().min()?;
+        Some(at.elapsed())
     }
 
     pub(super) fn digest(&self) -> TokenDigest {

@@ -55,7 +55,7 @@ impl Sessions {
             Entry::Vacant(place) => {
                 let person = Arc::new(Person::new(uid, login, role));
                 if !enabled {
-                    person.cancelled().cancel();
+                    person.revoke();
                 }
                 place.insert(Own { person: person.clone(), sessions: HashMap::new() });
                 person
@@ -135,7 +135,7 @@ impl Sessions {
     /// Disables a person: what they run ends, their sessions stay known and are refused until [`Sessions::enable`].
     pub fn disable(&self, uid: &Uid) {
         if let Some(own) = self.0.by_person.get(uid) {
-            own.person.cancelled().cancel();
+            own.person.revoke();
         }
     }
 
@@ -159,7 +159,7 @@ impl Sessions {
     /// Cuts a person and all their sessions off, and leaves the person known and disabled. Tells how many sessions.
     pub fn revoke_person(&self, uid: &Uid) -> usize {
         let Some(mut own) = self.0.by_person.get_mut(uid) else { return 0 };
-        own.person.cancelled().cancel();
+        own.person.revoke();
         let sessions = std::mem::take(&mut own.sessions);
         for (id, digest) in &sessions {
             self.forget(id, digest);
@@ -171,7 +171,7 @@ impl Sessions {
     pub fn remove_person(&self, uid: &Uid) {
         // Taken out first: what is put in later finds nobody.
         let Some((_, own)) = self.0.by_person.remove(uid) else { return };
-        own.person.cancelled().cancel();
+        own.person.revoke();
         for (id, digest) in &own.sessions {
             self.forget(id, digest);
         }
@@ -209,7 +209,7 @@ impl Sessions {
     fn forget(&self, id: &Uid, digest: &TokenDigest) {
         self.0.owners.remove(id);
         if let Some((_, session)) = self.0.by_digest.remove(digest) {
-            session.cancelled().cancel();
+            session.revoke();
         }
     }
 }
@@ -301,7 +301,8 @@ mod tests {
         assert_eq!(f.refusal(&token, 1), Some(Reason::PersonDisabled));
         f.sessions.enable(&f.uid);
         assert_eq!(f.refusal(&token, 1), None);
-        assert!(held.cancelled().is_cancelled(), "what ran before stays cut");
+        assert!(held.cancelled().is_cancelled() && held.revoked_for().is_some(), "what ran before stays cut");
+        assert!(f.sessions.lookup(&token, 1).unwrap().revoked_for().is_none());
         assert!(!f.sessions.person(&f.uid).unwrap().cancelled().is_cancelled());
     }
 

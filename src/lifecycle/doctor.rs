@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::config::Gateway;
 use crate::directory::{Bot, GatewayStanding};
+use crate::gateway::probe::DefaultKey;
 
+use super::open::default_key;
 use super::{Control, same_user};
 
 /// Bots that a look at one gateway proves when nothing has proved them before.
@@ -43,6 +45,10 @@ impl Control {
     /// Looks at the store, the rows, and each gateway.
     pub async fn doctor(&self) -> Vec<Finding> {
         let mut findings = vec![self.look_at_store().await];
+        findings.push(match self.audit().is_healthy() {
+            true => Finding::new("audit log", Health::Fine, "takes records"),
+            false => Finding::new("audit log", Health::Wrong, "cannot be written: see the disk of data_dir/audit"),
+        });
         let orphans = self.orphans();
         if orphans > 0 {
             let message = format!("{orphans} being deleted, profile not gone yet; see botgate reconcile");
@@ -94,14 +100,11 @@ impl Control {
             }
         }
         let looked = bots.len().min(PROVED_AT_ONCE);
-        let isolation = match gateway.default_api_server_key_file {
-            Some(_) => "",
-            None => "; isolation from the default key is unproven without default_api_server_key_file",
-        };
         let standing = bots[0].gateway().standing();
-        let health = match (standing, isolation) {
-            (GatewayStanding::Proved, "") => Health::Fine,
-            (GatewayStanding::Proved, _) => Health::Warning,
+        let isolation = self.isolation_of(gateway);
+        let health = match (standing, &isolation) {
+            (GatewayStanding::Proved, None) => Health::Fine,
+            (GatewayStanding::Proved, Some((health, _))) => *health,
             _ => Health::Wrong,
         };
         let word = match standing {
@@ -109,9 +112,26 @@ impl Control {
             GatewayStanding::Starting => "not proved yet, not served",
             GatewayStanding::ProofFailed => "takes a key that it must refuse, not served",
         };
-        let message = format!("{word}; {proved} of {looked} bots looked at are proved{isolation}");
+        let more = isolation.map(|(_, more)| format!("; {more}")).unwrap_or_default();
+        let message = format!("{word}; {proved} of {looked} bots looked at are proved{more}");
         findings.insert(0, Finding::new(check, health, message));
         findings
+    }
+
+    /// What keeps the proof from showing that the default profile's key opens no bot.
+    fn isolation_of(&self, gateway: &Gateway) -> Option<(Health, String)> {
+        match default_key(gateway) {
+            Err(error) => return Some((Health::Wrong, error.to_string())),
+            Ok(None) => {
+                let message = "that the default key opens no bot is unproven without default_api_server_key_file";
+                return Some((Health::Warning, message.to_owned()));
+            }
+            Ok(Some(_)) => {}
+        }
+        let report = self.prover().report().gateways.into_iter().find(|report| report.name == gateway.name);
+        let refused = report.is_some_and(|report| report.default_key == DefaultKey::Refused);
+        let message = "default_api_server_key_file does not hold the default profile's key: its refusal shows nothing";
+        refused.then(|| (Health::Wrong, message.to_owned()))
     }
 }
 

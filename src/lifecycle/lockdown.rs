@@ -1,7 +1,5 @@
 //! Lockdown: refuse and cut off one person, or everybody, at once.
 
-use tokio::time::Instant;
-
 use crate::names::{GatewayName, Login, ProfileName, Uid};
 use crate::store::{LockedDown, StoreError};
 
@@ -24,7 +22,6 @@ impl Control {
     /// # Errors
     /// No such person, or the store failed; in the last case they are refused all the same until this process ends.
     pub async fn lockdown(&self, caller: Caller, login: Option<&Login>) -> Result<Lockdown, ControlError> {
-        let since = Instant::now();
         let locked = {
             let _changing = self.changing().await;
             match self.store().lockdown(login.cloned()).await {
@@ -47,7 +44,6 @@ impl Control {
                 }
             }
         };
-        self.metrics().revocation(since.elapsed());
         let LockedDown { people, sessions, .. } = locked;
         let records = people.iter().map(|person| (person.login.as_str(), Vec::new())).collect();
         self.record_all(caller, "lockdown", records).await?;

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::names::{Login, Uid};
 use crate::secret::{FreshToken, TokenKind};
 use crate::store::{NewSession, PersonRow, PersonState, SessionFilter, SessionRow, StoreError};
@@ -156,7 +154,6 @@ impl Control {
     /// # Errors
     /// The store failed.
     pub async fn revoke_ids(&self, caller: Caller, kind: TokenKind, ids: Vec<Uid>) -> Result<Revocation, ControlError> {
-        let since = Instant::now();
         let mut revocation = Revocation::default();
         let mut revoked = Vec::new();
         {
@@ -173,7 +170,6 @@ impl Control {
                 }
             }
         }
-        self.metrics().revocation(since.elapsed());
         revocation.revoked = revoked.len();
         let records = revoked.iter().map(|(login, id)| (login.as_str(), vec![("id", id.to_string())])).collect();
         self.record_all(caller, revoke_action(kind), records).await?;
@@ -185,7 +181,6 @@ impl Control {
     /// # Errors
     /// No such person, or the store failed.
     pub async fn revoke_of(&self, caller: Caller, kind: TokenKind, login: &Login) -> Result<Revocation, ControlError> {
-        let since = Instant::now();
         let revoked = {
             let _changing = self.changing().await;
             let person = self.person(login).await?;
@@ -193,7 +188,6 @@ impl Control {
             self.sessions().revoke_kinds(&person.uid, &[kind]);
             rows.len()
         };
-        self.metrics().revocation(since.elapsed());
         self.record(caller, revoke_action(kind), login.as_str(), &[("count", revoked.to_string())]).await?;
         Ok(Revocation { revoked, unknown: Vec::new() })
     }

@@ -6,7 +6,7 @@ use crate::directory::BotStanding;
 use crate::store::IdleFlush;
 use crate::telemetry::metrics::BotState;
 
-use super::{Control, ControlError, now_ms};
+use super::{Control, ControlError, now_ms, same_user};
 
 /// Time between two passes.
 const PASS: Duration = Duration::from_secs(60);
@@ -60,6 +60,10 @@ pub async fn run_upkeep(control: Control, stopping: tokio_util::sync::Cancellati
     let mut since = now_ms();
     loop {
         let last = tokio::time::timeout(PASS, stopping.cancelled()).await.is_ok();
+        // A gateway may have come up after the edge.
+        if let Err(same) = same_user(&control.config().gateways) {
+            tracing::error!(%same, "the gateway is not another user");
+        }
         match control.upkeep(since).await {
             Ok(next) => since = next,
             Err(error) => tracing::warn!(%error, "the use of sessions could not be written down"),

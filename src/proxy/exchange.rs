@@ -265,6 +265,11 @@ impl Exchange {
             }
             AuditState::Reserved(_) | AuditState::None => {}
         }
+        if self.outcome == Outcome::Revoked
+            && let Some(since) = self.session.as_ref().and_then(|session| session.revoked_for())
+        {
+            self.edge.metrics().revocation(since);
+        }
         if let (Some(reason), Outcome::Refused) = (self.reason, self.outcome) {
             self.edge.metrics().refused(reason);
             let person = self.session.as_ref().map(|session| session.person());

@@ -2,10 +2,11 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads and children and read the environment themselves")]
 
 mod admin;
+mod admin_socket;
 mod commands;
 mod contract;
 mod map;
-mod readme;
 mod quickstart;
+mod readme;
 mod support;
 mod turns;
