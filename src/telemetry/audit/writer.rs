@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -32,6 +32,10 @@ const BATCH_BYTES: usize = 256 * 1024;
 const CARRIED_PER_LINE: usize = 128;
 /// Pause between two attempts while the disk fails.
 const RETRY: Duration = Duration::from_millis(200);
+/// Sleep after a write, in which an `open` that nobody waits for yet does not wake the writer.
+const NAP: Duration = Duration::from_millis(5);
+/// Longest time that a `close` stays queued while turns are open.
+const LINGER: Duration = Duration::from_millis(50);
 
 pub(super) type Done = oneshot::Sender<Result<(), AuditError>>;
 
@@ -81,6 +85,16 @@ enum Owed {
     Bookkeeping,
 }
 
+/// What the queue asks for once it is empty or the batch is full.
+enum Next {
+    /// Nothing is left in it.
+    Wait,
+    /// The batch is full.
+    More,
+    /// `None`: every handle is gone.
+    Stop(Option<Done>),
+}
+
 pub(super) struct Writer {
     dir: PathBuf,
     key: SealKey,
@@ -101,7 +115,7 @@ pub(super) struct Writer {
     /// full of them would be followed by another at once.
     carried_bytes: u64,
     /// Segments to sync.
-    sync: Sender<Arc<File>>,
+    sync: SyncSender<Arc<File>>,
     dirty: bool,
 }
 
@@ -113,7 +127,7 @@ impl Writer {
         options: Options,
         shared: Arc<Shared>,
         found: Recovered,
-        sync: Sender<Arc<File>>,
+        sync: SyncSender<Arc<File>>,
     ) -> Result<Self, AuditError> {
         let Recovered { segment, chain, open, repaired_bytes, unsealed } = found;
         let mut writer = Writer {
@@ -155,37 +169,50 @@ impl Writer {
     }
 
     /// Writes until told to stop, or until nobody is left who could say anything.
+    ///
+    /// The queue never wakes this thread; callers do, for what cannot wait. After a write it naps, so that under load
+    /// what nobody waits for yet is written together.
     pub(super) fn run(mut self, queue: &Receiver<Message>) {
         let mut next_tick = Instant::now() + self.options.tick;
-        let mut next_write = Instant::now();
+        let mut next_retry = Instant::now();
+        let mut napping = false;
         let done = loop {
             let now = Instant::now();
             if now >= next_tick {
                 next_tick = now + self.options.tick;
                 self.tick();
             }
-            let until = if self.failing { next_tick.min(next_write) } else { next_tick };
-            let pause = until.saturating_duration_since(now);
-            if self.failing && self.batch.len() >= BATCH_BYTES && !self.shared.stopping.load(Ordering::Acquire) {
-                std::thread::sleep(pause.min(RETRY));
-            } else {
-                match queue.recv_timeout(pause) {
-                    Ok(Message::Stop(done)) => break Some(done),
-                    Ok(message) => {
-                        if let Some(done) = self.take_batch(message, queue) {
-                            break Some(done);
-                        }
-                    }
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => break None,
-                }
-            }
-            if !self.failing || Instant::now() >= next_write {
-                if self.flush().is_ok() && self.segment.len >= self.carried_bytes + self.options.segment_bytes {
+            let more = match self.take_queued(queue) {
+                Next::Stop(done) => break done,
+                Next::More => true,
+                Next::Wait => false,
+            };
+            let mut wrote = false;
+            if !self.failing || now >= next_retry {
+                next_retry = now + RETRY;
+                wrote = self.flush().is_ok_and(|bytes| bytes > 0);
+                if wrote && self.segment.len >= self.carried_bytes + self.options.segment_bytes {
                     self.rotate();
                 }
-                next_write = Instant::now() + RETRY;
             }
+            if more && !self.failing {
+                continue;
+            }
+            if wrote != napping {
+                napping = wrote;
+                self.shared.napping.store(napping, Ordering::SeqCst);
+                if !napping {
+                    // Whoever found it napping has not woken it: look once more before the long sleep.
+                    fence(Ordering::SeqCst);
+                    continue;
+                }
+            }
+            let pause = match (napping, self.open.is_empty() && !self.failing) {
+                (true, _) => NAP,
+                (false, true) => self.options.tick,
+                (false, false) => LINGER,
+            };
+            std::thread::park_timeout(pause.min(next_tick.saturating_duration_since(Instant::now())));
         };
         let result = self.stop();
         if let Some(done) = done {
@@ -193,17 +220,21 @@ impl Writer {
         }
     }
 
-    /// Takes what is queued, up to a batch. Gives back the answer to a stop that it meets.
-    fn take_batch(&mut self, first: Message, queue: &Receiver<Message>) -> Option<Done> {
-        let mut next = Some(first);
-        while let Some(message) = next {
-            match message {
-                Message::Stop(done) => return Some(done),
-                message => self.take(message),
+    /// Takes what is queued, up to a batch.
+    fn take_queued(&mut self, queue: &Receiver<Message>) -> Next {
+        // While the disk fails, what is queued stays there: it is bounded, and the batch would not be.
+        let limit = if self.shared.stopping.load(Ordering::Acquire) { usize::MAX } else { BATCH_BYTES };
+        loop {
+            if self.batch.len() >= limit {
+                return Next::More;
             }
-            next = if self.batch.len() < BATCH_BYTES { queue.try_recv().ok() } else { None };
+            match queue.try_recv() {
+                Ok(Message::Stop(done)) => return Next::Stop(Some(done)),
+                Ok(message) => self.take(message),
+                Err(TryRecvError::Empty) => return Next::Wait,
+                Err(TryRecvError::Disconnected) => return Next::Stop(None),
+            }
         }
-        None
     }
 
     fn take(&mut self, message: Message) {
@@ -239,15 +270,16 @@ impl Writer {
         seq
     }
 
-    /// Seals the batch and writes it. What cannot be written stays, and whoever waits for it is told.
-    fn flush(&mut self) -> io::Result<()> {
+    /// Seals the batch and writes it, and tells how many bytes that were. What cannot be written stays, and whoever
+    /// waits for it is told.
+    fn flush(&mut self) -> io::Result<usize> {
         if !self.sealed {
             self.chain.seal(&mut self.batch, now_ms(), &self.key);
             self.owed.push_back((self.batch.len(), Owed::Bookkeeping));
             self.sealed = true;
         }
         if self.written == self.batch.len() {
-            return Ok(());
+            return Ok(0);
         }
         let (count, result) = self.segment.write(&self.batch[self.written..]);
         self.written += count;
@@ -264,7 +296,7 @@ impl Writer {
                     self.shared.failing.store(false, Ordering::Release);
                     tracing::warn!("the audit log is written again");
                 }
-                Ok(())
+                Ok(count)
             }
             Err(error) => {
                 self.shared.metrics.audit_failed();
@@ -336,7 +368,7 @@ impl Writer {
                 return;
             }
         };
-        let _ = self.sync.send(self.segment.file());
+        self.sync_soon();
         self.segment = next;
         #[cfg(test)]
         {
@@ -359,10 +391,17 @@ impl Writer {
             self.summary(&summary);
         }
         if std::mem::take(&mut self.dirty) {
-            let _ = self.sync.send(self.segment.file());
+            self.sync_soon();
         }
         self.shared.metrics.audit_queued(self.shared.queued.load(Ordering::Relaxed));
         self.shared.metrics.upkeep();
+    }
+
+    /// Hands the segment to the syncing thread; one that is far behind is waited for.
+    fn sync_soon(&mut self) {
+        if self.sync.try_send(self.segment.file()).is_err() {
+            sync(&self.segment.file(), &self.shared);
+        }
     }
 
     fn summary(&mut self, summary: &Summary) {
