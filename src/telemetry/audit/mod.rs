@@ -9,15 +9,18 @@
 //! Kinds: `start stop open close lost carried action refusal refusals mac`. `at` is the time of the event, in UTC
 //! milliseconds; lines are in the order of writing.
 
+mod batch;
 mod encode;
 mod error;
 mod line;
+mod queue;
 mod read;
 mod records;
 mod recover;
 mod refusals;
 mod room;
 mod segment;
+mod sync;
 mod turn;
 mod verify;
 mod writer;
@@ -39,9 +42,10 @@ pub use turn::{ActionSlot, AuditSlots, OpenTurn};
 pub use verify::{Fault, FaultKind, Head, Report, verify};
 
 use self::line::{Chain, SealKey};
+use self::queue::{Done, Message, OwnedRefusal};
 use self::refusals::Budget;
 use self::room::{Bounded, Room, Stripe};
-use self::writer::{Message, OwnedRefusal, Writer};
+use self::writer::Writer;
 use super::metrics::Metrics;
 use crate::config::WhenFull;
 use crate::names::Uid;
@@ -151,7 +155,7 @@ impl Audit {
         let (queue, messages) = channel();
         let thread = |source| segment::failed("start a thread for", dir, source);
         let syncing = Arc::clone(&shared);
-        Tasks::thread("audit-sync", move || writer::sync_files(&files, &syncing)).map_err(thread)?;
+        Tasks::thread("audit-sync", move || sync::sync_files(&files, &syncing)).map_err(thread)?;
         let ending = Ending(Arc::clone(&shared));
         let writer = Tasks::thread("audit", move || {
             let _ending = ending;
@@ -216,7 +220,7 @@ impl Audit {
         }
     }
 
-    fn record_control(&self, record: ActionRecord, done: Option<writer::Done>) -> Result<(), AuditError> {
+    fn record_control(&self, record: ActionRecord, done: Option<Done>) -> Result<(), AuditError> {
         if !self.0.shared.control.take(1) {
             self.dropped();
             return Err(AuditError::Full);

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::error::AuditError;
+use super::queue::Message;
 use super::records::{ActionRecord, CloseRecord, OpenRecord};
 use super::room::Stripe;
-use super::writer::Message;
 use super::{Audit, now_ms};
 use crate::config::WhenFull;
 
