@@ -5,5 +5,6 @@ mod contract;
 mod map;
 mod readme;
 mod quickstart;
+mod proof;
 mod support;
 mod turns;
