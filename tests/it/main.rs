@@ -3,7 +3,8 @@
 
 mod contract;
 mod map;
-mod readme;
+mod proof;
 mod quickstart;
+mod readme;
 mod support;
 mod turns;
