@@ -3,8 +3,8 @@
 
 mod contract;
 mod map;
-mod readme;
-mod quickstart;
 mod proof;
+mod quickstart;
+mod readme;
 mod support;
 mod turns;
