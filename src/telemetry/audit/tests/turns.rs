@@ -74,6 +74,7 @@ async fn many_turns_from_many_threads_make_one_whole_chain() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+    until("a second segment", || segment::list(&log.path).unwrap().len() > 1).await;
     audit.stop(SOON).await.unwrap();
     let report = log.verify();
     assert!(report.segments > 1, "{report:?}");
