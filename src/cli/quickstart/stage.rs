@@ -45,13 +45,13 @@ impl Stage {
         let [alice, bob] = edge.tokens();
         let url = format!("http://{}", edge.address());
         tell(&ready(&Scene { url: &url, gateway: &shown, alice, bob, running: running.as_deref() }));
-        match &mut self.hermes {
-            Some(hermes) => match signals.or(hermes.ended()).await {
-                Some(words) => Err(QuickstartError::GatewayEnded(words)),
-                None => Ok(()),
-            },
-            None => Ok(signals.or(std::future::pending()).await.unwrap_or_default()),
-        }
+        let ended = async {
+            match &mut self.hermes {
+                Some(hermes) => hermes.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        signals.or(ended).await.map_or(Ok(()), |words| Err(QuickstartError::GatewayEnded(words)))
     }
 
     /// The gateway to stand behind the edge, and what it is in words.
