@@ -3,6 +3,7 @@
 
 pub(crate) mod child;
 pub(crate) mod client;
+pub(crate) mod control;
 pub(crate) mod edge;
 pub(crate) mod hermes;
 mod hermes_home;
