@@ -4,5 +4,6 @@
 mod contract;
 mod map;
 mod quickstart;
+mod refusals;
 mod support;
 mod turns;

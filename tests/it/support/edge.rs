@@ -18,6 +18,7 @@ use botgate::names::{GatewayName, Identifier, Login, ProfileName, Role, Uid};
 use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes, now_ms};
 use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
 use botgate::tasks::Tasks;
+use botgate::telemetry::access::AccessLog;
 use botgate::telemetry::audit::Audit;
 use botgate::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
@@ -69,6 +70,25 @@ impl TestEdge {
 
     /// An edge with this configuration, in front of a stand-in with these options.
     pub(crate) fn with(config: Config, change: impl FnOnce(&mut Options)) -> Self {
+        Self::build(config, change, None, None)
+    }
+
+    /// An edge whose gateway is at this address instead; the stand-in stays idle.
+    pub(crate) fn in_front_of(config: Config, gateway: SocketAddr) -> Self {
+        Self::build(config, |_| {}, Some(gateway), None)
+    }
+
+    /// An edge that also writes an access log to stdout.
+    pub(crate) fn with_access_log(config: Config) -> Self {
+        Self::build(config, |_| {}, None, Some(AccessLog::start))
+    }
+
+    fn build(
+        config: Config,
+        change: impl FnOnce(&mut Options),
+        gateway: Option<SocketAddr>,
+        access_log: Option<fn(Arc<Metrics>) -> std::io::Result<AccessLog>>,
+    ) -> Self {
         let logins = ["alice", "bob", "carol"].map(|login| Login::parse(login).expect("a login"));
         let keys: Vec<_> = logins.iter().map(|login| (ProfileName::of(login), ApiServerKey::generate())).collect();
         let mut options = Options::new(keys.clone(), ApiServerKey::generate());
@@ -79,7 +99,8 @@ impl TestEdge {
         let stand_in = stand_in::serve(socket, options).expect("the stand-in starts");
 
         let name = GatewayName::parse("main").expect("a gateway's name");
-        let url = GatewayUrl::parse(&format!("http://{}", stand_in.address())).expect("an address is a URL");
+        let url = GatewayUrl::parse(&format!("http://{}", gateway.unwrap_or(stand_in.address())))
+            .expect("an address is a URL");
         let gateway = Arc::new(GatewayTarget::new(name.clone(), 0, url));
         gateway.set_standing(GatewayStanding::Proved);
         let (directory, sessions) = (Arc::new(Directory::new()), Sessions::new());
@@ -137,8 +158,8 @@ impl TestEdge {
             forward_headers: vec![config.gateways[0].forward_headers.clone()],
             cookies_count: true,
             audit,
+            access_log: access_log.map(|start| start(metrics.clone()).expect("the access log starts")),
             metrics,
-            access_log: None,
             runs,
             suspect: Box::new(move |_| {
                 suspected.fetch_add(1, Ordering::Relaxed);
