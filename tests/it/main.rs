@@ -1,9 +1,12 @@
 //! One binary for every test that needs more than one room: a file per behaviour, the fixtures in `support`.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and children and read the environment themselves")]
 
+mod bodies;
 mod contract;
 mod map;
+mod order;
 mod quickstart;
 mod refusals;
+mod streams;
 mod support;
 mod turns;
