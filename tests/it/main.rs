@@ -3,9 +3,11 @@
 
 mod bodies;
 mod contract;
+mod hostile;
 mod map;
 mod order;
 mod quickstart;
+mod races;
 mod refusals;
 mod streams;
 mod support;

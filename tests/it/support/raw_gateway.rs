@@ -39,9 +39,24 @@ impl Upstream {
         Some(Arrived { line: line.trim_end().to_owned(), body })
     }
 
+    /// Reads one request's head, says these bytes and waits for the edge to go away.
+    pub(crate) fn say_after_head(&mut self, bytes: impl AsRef<[u8]>) {
+        let mut line = String::new();
+        while self.reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+            line.clear();
+        }
+        self.say(bytes);
+        self.is_closed_by_the_edge();
+    }
+
     /// Says these bytes. An edge that has gone away does not matter.
     pub(crate) fn say(&mut self, bytes: impl AsRef<[u8]>) {
-        let _ = self.reader.get_mut().write_all(bytes.as_ref());
+        self.try_say(bytes);
+    }
+
+    /// Says these bytes; false when the edge has gone away.
+    pub(crate) fn try_say(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.reader.get_mut().write_all(bytes.as_ref()).is_ok()
     }
 
     /// Waits for the edge to close the connection, at most 20 s.
