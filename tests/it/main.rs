@@ -2,11 +2,17 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads and children and read the environment themselves")]
 
 mod admin;
+mod bodies;
 mod commands;
 mod contract;
+mod hostile;
 mod map;
+mod order;
 mod proof;
 mod quickstart;
+mod races;
 mod readme;
+mod refusals;
+mod streams;
 mod support;
 mod turns;

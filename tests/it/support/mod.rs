@@ -9,6 +9,8 @@ pub(crate) mod hermes;
 mod hermes_home;
 pub(crate) mod http;
 pub(crate) mod model;
+pub(crate) mod raw_gateway;
+pub(crate) mod wire;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
