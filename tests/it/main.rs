@@ -4,5 +4,6 @@
 mod contract;
 mod map;
 mod quickstart;
+mod real;
 mod support;
 mod turns;

@@ -62,12 +62,16 @@ impl Call {
     }
 
     fn try_send_only(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let mut stream = TcpStream::connect(address)?;
+        let stream = TcpStream::connect(address)?;
+        self.write_to(&stream)?;
+        Ok(stream)
+    }
+
+    fn write_to(&self, mut stream: &TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(self.head.as_bytes())?;
         stream.write_all(b"\r\n")?;
-        stream.write_all(&self.body)?;
-        Ok(stream)
+        stream.write_all(&self.body)
     }
 
     /// Sends it and reads the whole answer.
@@ -130,7 +134,13 @@ impl Incoming {
     }
 
     #[track_caller]
-    pub(crate) fn finish(mut self) -> Answer {
+    pub(crate) fn finish(self) -> Answer {
+        self.finish_and_keep().0
+    }
+
+    /// The whole answer, and the connection that it came on.
+    #[track_caller]
+    fn finish_and_keep(mut self) -> (Answer, BufReader<TcpStream>) {
         let mut body = Vec::new();
         if self.is_chunked() {
             while let Some(chunk) = self.next_chunk() {
@@ -142,7 +152,35 @@ impl Incoming {
             self.reader.read_exact(&mut body).expect("the body is as long as declared");
         }
         let body = String::from_utf8(body).expect("the body is text");
-        Answer { status: self.status, headers: self.headers, body }
+        (Answer { status: self.status, headers: self.headers, body }, self.reader)
+    }
+}
+
+/// A connection that is kept for several requests, one after the other.
+#[derive(Debug)]
+pub(crate) struct KeptConnection {
+    address: SocketAddr,
+    reader: Option<BufReader<TcpStream>>,
+    pub(crate) opened: usize,
+}
+
+impl KeptConnection {
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        Self { address, reader: None, opened: 0 }
+    }
+
+    /// Sends the call and reads the whole answer; opens a connection when there is none or the peer asked to close it.
+    #[track_caller]
+    pub(crate) fn send(&mut self, call: &Call) -> Answer {
+        let reader = self.reader.take().unwrap_or_else(|| {
+            self.opened += 1;
+            BufReader::new(TcpStream::connect(self.address).expect("the peer accepts"))
+        });
+        let sent = call.write_to(reader.get_ref());
+        sent.expect("the peer takes the request");
+        let (answer, reader) = Incoming::read_head(reader).expect("the peer answers").finish_and_keep();
+        self.reader = (answer.header("connection") != Some("close")).then_some(reader);
+        answer
     }
 }
 
