@@ -1,6 +1,15 @@
 //! The botgate binary in front of the real gateway, as an operator runs it and people use it.
 
+mod bulk;
+mod crash;
+mod load;
+mod old_gateway;
 mod openai;
+mod outage;
+mod revocation;
+mod rotation;
+mod runs;
+mod secrets;
 
 use std::time::Duration;
 

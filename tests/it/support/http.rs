@@ -112,12 +112,20 @@ impl Incoming {
     /// The next chunk of a chunked body as text; `None` after the last one.
     #[track_caller]
     pub(crate) fn next_chunk(&mut self) -> Option<String> {
-        let size = line(&mut self.reader).expect("the next chunk");
-        let size = usize::from_str_radix(&size, 16).unwrap_or_else(|_| panic!("a chunk size, not {size:?}"));
+        self.try_next_chunk().expect("the next chunk")
+    }
+
+    /// Like [`Incoming::next_chunk`], where a body that breaks off is not yet a failure.
+    pub(crate) fn try_next_chunk(&mut self) -> io::Result<Option<String>> {
+        let size = line(&mut self.reader)?;
+        let size = usize::from_str_radix(&size, 16).map_err(io::Error::other)?;
         let mut chunk = vec![0; size];
-        self.reader.read_exact(&mut chunk).expect("the chunk is whole");
-        assert_eq!(line(&mut self.reader).expect("the end of the chunk"), "");
-        (size > 0).then(|| String::from_utf8(chunk).expect("the chunk is text"))
+        self.reader.read_exact(&mut chunk)?;
+        if !line(&mut self.reader)?.is_empty() {
+            return Err(io::Error::other("a chunk longer than its size"));
+        }
+        let chunk = String::from_utf8(chunk).map_err(io::Error::other)?;
+        Ok((size > 0).then_some(chunk))
     }
 
     /// Reads chunks until one contains `text` and returns everything read; panics at the end of the body.
