@@ -12,6 +12,7 @@ mod proof;
 mod quickstart;
 mod races;
 mod readme;
+mod real;
 mod refusals;
 mod streams;
 mod support;

@@ -1,6 +1,7 @@
 //! Fixtures. Everything listens on loopback at a port that the system picks, waits are polls with a deadline, and
 //! whatever a fixture starts it also stops.
 
+pub(crate) mod botgate;
 pub(crate) mod child;
 pub(crate) mod client;
 pub(crate) mod control;
