@@ -161,9 +161,11 @@ macro_rules! text_newtype {
                 Ok(Self(text.into()))
             }
 
-            /// Whether the text would parse, without keeping it.
+            /// Whether the text would parse, without keeping it. `.` and `..` name no thing in a path or folder.
             pub fn is_valid(text: &str) -> bool {
-                (1..=$max).contains(&text.len()) && text.bytes().all(|b| matches!(b, $allowed))
+                (1..=$max).contains(&text.len())
+                    && !matches!(text, "." | "..")
+                    && text.bytes().all(|b| matches!(b, $allowed))
             }
 
             /// The name as text.
@@ -259,6 +261,14 @@ mod tests {
         }
         assert!(Login::parse(&"x".repeat(129)).is_err());
         assert!(Login::parse("\u{e9}").is_ok());
+    }
+
+    #[test]
+    fn an_identifier_is_never_a_dot_segment() {
+        for bad in ["", ".", "..", "a/b", "a b", "é"] {
+            assert!(Identifier::parse(bad).is_err() && !Identifier::is_valid(bad), "{bad:?}");
+        }
+        assert!(Identifier::parse("run_1.2:a~b-").is_ok());
     }
 
     proptest! {

@@ -76,6 +76,7 @@ async fn ready(State(control): State<Control>) -> Response {
             serde_json::json!({
                 "name": gateway.name, "standing": gateway.standing, "servable": gateway.servable,
                 "reachable": gateway.reachable, "isolation": gateway.isolation, "fault": gateway.fault,
+                "verdicts": gateway.verdicts,
             })
         })
         .collect();

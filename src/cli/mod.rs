@@ -41,8 +41,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let out = Out::new(cli.json);
     let load = || check::load(&cli.config);
     let done = match cli.command {
-        Command::Quickstart(args) => return until_done(quickstart::run(args)),
-        Command::StandIn(args) => return until_done(stand_in::run(args)),
+        Command::Quickstart(args) => return until_done("warn", quickstart::run(args)),
+        Command::StandIn(args) => return until_done("info", stand_in::run(args)),
         Command::Init { dir } => init::run(&dir, out),
         Command::Check => check::run(&cli.config, out),
         Command::Serve => serve::run(load()?).map_err(|error| Failure::from_error(&error)),
@@ -69,12 +69,13 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Runs a command that lives until it is told to stop, with diagnostics on standard error.
+/// Runs a command that lives until it is told to stop, with diagnostics from a level on upwards on standard error.
 fn until_done<E: std::error::Error + 'static>(
+    level: &str,
     command: impl Future<Output = Result<ExitCode, E>>,
 ) -> Result<ExitCode, Failure> {
     // A subscriber that is there already serves as well.
-    let _ = crate::telemetry::trace::init(None);
+    let _ = crate::telemetry::trace::init(Some(level));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.map_err(Failure::new)?.block_on(command).map_err(|error| Failure::from_error(&error))
 }

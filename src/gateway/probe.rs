@@ -19,6 +19,7 @@ pub use self::report::{BotReport, DefaultKey, GatewayReport, Isolation, ProofRep
 use crate::directory::{Bot, GatewayTarget};
 use crate::gateway::control_client::{self, ControlAnswer, ControlError, ControlRequest};
 use crate::names::{Login, ProfileName};
+use crate::telemetry::metrics::ProofResult;
 
 /// What every probe calls itself.
 const USER_AGENT: &str = "botgate-proof";
@@ -69,19 +70,24 @@ enum Weight {
 impl Verdict {
     /// The word for it in reports and logs.
     pub fn as_str(self) -> &'static str {
+        self.result().as_str()
+    }
+
+    /// Under what it counts in metrics.
+    fn result(self) -> ProofResult {
         match self {
-            Verdict::Proved => "proved",
-            Verdict::NoBot => "no_bot",
-            Verdict::UnservedProfile => "unserved_profile",
-            Verdict::MissingOrWeakKey => "missing_or_weak_key",
-            Verdict::WrongKey => "wrong_key",
-            Verdict::SharedKey => "shared_key",
-            Verdict::PrefixIgnored => "prefix_ignored",
-            Verdict::DefaultKeyAccepted => "default_key_accepted",
-            Verdict::NeighbourKeyAccepted => "neighbour_key_accepted",
-            Verdict::NoKeyAccepted => "no_key_accepted",
-            Verdict::Unreachable => "unreachable",
-            Verdict::Unexpected(_) => "unexpected",
+            Verdict::Proved => ProofResult::Proved,
+            Verdict::NoBot => ProofResult::NoBot,
+            Verdict::UnservedProfile => ProofResult::UnservedProfile,
+            Verdict::MissingOrWeakKey => ProofResult::MissingOrWeakKey,
+            Verdict::WrongKey => ProofResult::WrongKey,
+            Verdict::SharedKey => ProofResult::SharedKey,
+            Verdict::PrefixIgnored => ProofResult::PrefixIgnored,
+            Verdict::DefaultKeyAccepted => ProofResult::DefaultKeyAccepted,
+            Verdict::NeighbourKeyAccepted => ProofResult::NeighbourKeyAccepted,
+            Verdict::NoKeyAccepted => ProofResult::NoKeyAccepted,
+            Verdict::Unreachable => ProofResult::Unreachable,
+            Verdict::Unexpected(_) => ProofResult::Unexpected,
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::directory::BotStanding;
 use crate::store::IdleFlush;
-use crate::telemetry::metrics::BotState;
+use crate::telemetry::metrics::{BotState, ProofResult};
 
 use super::{Control, ControlError, now_ms, same_user};
 
@@ -52,6 +52,12 @@ impl Control {
         metrics.set_bots(BotState::Proved, proved);
         metrics.set_bots(BotState::Unproved, unproved);
         metrics.set_bots(BotState::Refused, refused);
+        for (gateway, report) in self.prover().report().gateways.iter().enumerate() {
+            for result in ProofResult::ALL {
+                let count = report.verdicts.get(result.as_str()).copied().unwrap_or(0);
+                metrics.set_bot_proofs(gateway, *result, count);
+            }
+        }
     }
 }
 

@@ -74,7 +74,7 @@ impl EdgeBody {
 
     /// The gateway's answer, passed on as it comes.
     pub(super) fn passing(under_way: UnderWay) -> Self {
-        EdgeBody(Inner::Passing(Box::new(Passing { under_way, revoked: None })))
+        EdgeBody(Inner::Passing(Box::new(Passing { under_way, revoked: None, broken: false })))
     }
 }
 
@@ -93,7 +93,7 @@ impl Body for EdgeBody {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Inner::Whole { bytes, .. } => bytes.is_empty(),
-            Inner::Passing(passing) => passing.under_way.call().is_none_or(Call::is_complete),
+            Inner::Passing(passing) => !passing.broken && passing.under_way.call().is_none_or(Call::is_complete),
         }
     }
 
@@ -186,11 +186,16 @@ async fn follow(mut call: Call, mut exchange: Exchange) {
 
 struct Passing {
     under_way: UnderWay,
+    // The gateway broke off: the next poll says so.
+    broken: bool,
     revoked: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 impl Passing {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        if self.broken {
+            return Poll::Ready(Some(Err(Cut)));
+        }
         let Some((call, exchange)) = self.under_way.parts() else { return Poll::Ready(None) };
         if exchange.is_revoked() {
             self.under_way.end(Outcome::Revoked);
@@ -215,7 +220,11 @@ impl Passing {
                 }
                 tracing::warn!(request_id = ?exchange.request_id(), %error, "the gateway's answer broke off");
                 self.under_way.end(Outcome::GatewayBroke);
-                Poll::Ready(Some(Err(Cut)))
+                // A failing body takes with it what is not written yet. A client that saw no head would take it for a
+                // failed connection and send the turn again, so head and data go out first.
+                self.broken = true;
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
             Poll::Pending => {
                 let Some(token) = exchange.grant().map(|grant| grant.session().cancelled().clone()) else {

@@ -47,6 +47,8 @@ pub struct Exchange {
     bytes_out: u64,
     body: Option<Arc<BodyProgress>>,
     run: Option<Identifier>,
+    // A run that the request may have ended: whoever follows it asks again at once.
+    nudged: Option<Identifier>,
     // Fields drop in order: the permit passes on only after the turn's record is closed.
     audit: AuditState,
     permit: Option<TurnPermit>,
@@ -86,6 +88,7 @@ impl Exchange {
             bytes_out: 0,
             body: None,
             run: None,
+            nudged: None,
             audit: AuditState::None,
             permit: None,
             follow: None,
@@ -202,6 +205,11 @@ impl Exchange {
         self.outcome = outcome;
     }
 
+    /// The request may end this run.
+    pub fn may_end(&mut self, run: Identifier) {
+        self.nudged = Some(run);
+    }
+
     /// The request started a run: permit and record go to whoever follows it to its end.
     pub fn run_started(&mut self, run: Identifier, watch: RunWatch, revoked: CancellationToken) {
         let Some(slot) = self.follow.take() else { return };
@@ -300,6 +308,9 @@ fn outcome_of(end: RunEnd) -> Outcome {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let duration = self.started.elapsed();
+        if let (Some(run), Some(grant)) = (&self.nudged, &self.grant) {
+            self.edge.parts().runs.nudge(grant.bot().uid(), run);
+        }
         let status = self.status.map_or(CLIENT_GONE, |status| status.as_u16());
         self.record(duration);
         self.edge.metrics().request_finished(self.route, self.method.as_str(), status, duration, self.first_byte);

@@ -168,7 +168,7 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
 /// Rewrites and forwards an admitted request.
 async fn pass(
     worker: Arc<Worker>,
-    exchange: Exchange,
+    mut exchange: Exchange,
     parts: request::Parts,
     body: Incoming,
     grant: Grant,
@@ -181,6 +181,9 @@ async fn pass(
         Ok(screened) => screened,
         Err(refusal) => return refuse(exchange, refusal, true),
     };
+    if let Some(run) = run_start::may_end(screened.target().path()) {
+        exchange.may_end(run);
+    }
     let extra = edge.forward_headers.get(grant.bot().gateway().index()).map_or(&[][..], Vec::as_slice);
     let outbound = Outbound::new(&grant, &screened, extra, exchange.peer());
     drop(lines);

@@ -32,6 +32,12 @@ pub(super) fn follow(exchange: &mut Exchange, answer: &[u8]) {
     exchange.run_started(run_id, watch, revoked);
 }
 
+/// The run that a request for its events, or for its stop, may see end.
+pub(super) fn may_end(path: &str) -> Option<Identifier> {
+    let (run, action) = path.strip_prefix("/v1/runs/")?.split_once('/')?;
+    matches!(action, "events" | "stop").then(|| Identifier::parse(run).ok()).flatten()
+}
+
 /// Runs the request as a task of its own, so that a client that leaves does not take the run's answer with it.
 pub(super) async fn detached(
     tasks: &Tasks,

@@ -3,10 +3,18 @@
 
 mod admin;
 mod admin_socket;
+mod bodies;
 mod commands;
 mod contract;
+mod hostile;
 mod map;
+mod order;
+mod proof;
 mod quickstart;
+mod races;
 mod readme;
+mod real;
+mod refusals;
+mod streams;
 mod support;
 mod turns;

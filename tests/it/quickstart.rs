@@ -15,8 +15,17 @@ struct Quickstart {
 }
 
 impl Quickstart {
+    /// Starts it and waits for its lines.
     #[track_caller]
     fn start(arguments: &[&str], limit: Duration) -> Self {
+        let quickstart = Self::until("Ctrl-C ends it", arguments, limit);
+        assert!(quickstart.child.is_running(), "{}", quickstart.text);
+        quickstart
+    }
+
+    /// Starts it and waits until it has printed something, or ended.
+    #[track_caller]
+    fn until(printed: &str, arguments: &[&str], limit: Duration) -> Self {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let logs = temp.path().join("output");
         std::fs::create_dir(temp.path().join("tmp")).expect("a directory");
@@ -28,12 +37,11 @@ impl Quickstart {
             input: String::new(),
         };
         let child = Child::start(program, &logs);
-        let printed = || {
+        let found = || {
             let text = child.output();
-            (text.contains("Ctrl-C ends it") || !child.is_running()).then_some(text)
+            (text.contains(printed) || !child.is_running()).then_some(text)
         };
-        let text = poll_for(limit, printed).unwrap_or_else(|| panic!("not ready in time:\n{}", child.output()));
-        assert!(child.is_running(), "{text}");
+        let text = poll_for(limit, found).unwrap_or_else(|| panic!("no {printed} in time:\n{}", child.output()));
         Quickstart { child, temp, text }
     }
 
@@ -59,7 +67,19 @@ impl Quickstart {
         assert!(status.is_some_and(|status| status.success()), "{status:?}\n{}", self.child.output());
         let left: Vec<_> = std::fs::read_dir(self.temp.path().join("tmp")).expect("its directory").collect();
         assert!(left.is_empty(), "{left:?}");
+        let started = processes_with(&self.temp.path().display().to_string());
+        assert!(started.is_empty(), "{started:?}");
     }
+}
+
+/// Processes whose environment names this text, by what they run.
+fn processes_with(text: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
+    let named = entries.filter(|path| {
+        let environment = std::fs::read(path.join("environ")).unwrap_or_default();
+        environment.windows(text.len()).any(|window| window == text.as_bytes())
+    });
+    named.map(|path| std::fs::read_to_string(path.join("cmdline")).unwrap_or_default()).collect()
 }
 
 #[track_caller]
@@ -109,5 +129,15 @@ fn a_hermes_without_keys_of_its_bots_own_is_named_and_not_used() {
     let hermes = venv_program("old-gateway", "hermes").display().to_string();
     let quickstart = Quickstart::start(&["--hermes", &hermes], Duration::from_secs(60));
     assert!(quickstart.text.contains("is Hermes 0.19.0"), "{}", quickstart.text);
+    quickstart.end();
+}
+
+#[test]
+fn an_end_while_hermes_starts_leaves_nothing() {
+    let hermes = venv_program("gateway", "hermes").display().to_string();
+    let quickstart = Quickstart::until("Starting Hermes", &["--hermes", &hermes], Duration::from_secs(60));
+    assert!(!quickstart.text.contains("Ctrl-C"), "{}", quickstart.text);
+    let temp = quickstart.temp.path().display().to_string();
+    assert!(poll_for(Duration::from_secs(20), || (processes_with(&temp).len() > 1).then_some(())).is_some());
     quickstart.end();
 }

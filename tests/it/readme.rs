@@ -104,8 +104,10 @@ fn the_command_reference_names_every_command() {
     }
     for row in table.split("`botgate ").skip(1) {
         let words: Vec<&str> = row.split('`').next().unwrap_or_default().split_whitespace().collect();
-        let path: Vec<&str> =
-            words.into_iter().take_while(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !word.starts_with("--")).collect();
+        let path: Vec<&str> = words
+            .into_iter()
+            .take_while(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !word.starts_with("--"))
+            .collect();
         assert!(help(&path).status.success(), "botgate {} is in README and not in the program", path.join(" "));
     }
 }
@@ -127,7 +129,10 @@ fn the_metrics_reference_is_what_is_exposed() {
         .filter_map(|word| word.split(['{', ' ']).next())
         .collect();
     for name in &named {
-        let lazy = matches!(*name, "botgate_requests_total" | "botgate_request_duration_seconds" | "botgate_time_to_first_byte_seconds");
+        let lazy = matches!(
+            *name,
+            "botgate_requests_total" | "botgate_request_duration_seconds" | "botgate_time_to_first_byte_seconds"
+        );
         assert!(exposed.contains(name) || lazy, "{name} is in README and not exposed");
     }
 }
@@ -178,7 +183,8 @@ fn the_operators_lines_run_as_they_stand() {
     let file = edge.join("botgate.toml");
     let text = ports(&std::fs::read_to_string(&file).expect("init wrote the file"));
     // The stand-in runs in this process, so as the edge's own user: what README names for trying out on one account.
-    std::fs::write(&file, text.replace("#allow_same_user = false", "allow_same_user = true")).expect("the file is changed");
+    std::fs::write(&file, text.replace("#allow_same_user = false", "allow_same_user = true"))
+        .expect("the file is changed");
     let done = shell(&edge, adopt, &[]);
     assert!(done.status.success(), "{adopt}\n{done:?}");
 
@@ -191,7 +197,8 @@ fn the_operators_lines_run_as_they_stand() {
         input: String::new(),
     };
     let serving = Child::start(program, &directory.path().join("serve.out"));
-    let ready = poll_for(Duration::from_secs(30), || serving.output().contains("\"standing\":\"proved\"").then_some(()));
+    let ready =
+        poll_for(Duration::from_secs(30), || serving.output().contains("\"standing\":\"proved\"").then_some(()));
     assert!(ready.is_some() && serving.output().contains("listening on"), "{}", serving.output());
 
     let both = format!("{session}\n{refused}");

@@ -9,6 +9,7 @@ mod hermes;
 mod home;
 mod lines;
 mod scratch;
+mod signals;
 mod stage;
 
 use std::fmt;
@@ -17,9 +18,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::keeper::StageError;
+use signals::Signals;
 use stage::Stage;
 
 /// What to try botgate out with.
@@ -70,18 +70,10 @@ impl std::error::Error for QuickstartError {}
 /// # Errors
 /// [`QuickstartError`], after everything has been taken down again.
 pub async fn run(args: QuickstartArgs) -> Result<ExitCode, QuickstartError> {
-    let handler = |kind| signal(kind).map_err(|error| QuickstartError::System("handling signals", error));
-    let (mut interrupt, mut terminate) = (handler(SignalKind::interrupt())?, handler(SignalKind::terminate())?);
-    let mut hangup = handler(SignalKind::hangup())?;
-    // Outside of the select: a signal ends the play, and the stage is still there to be taken down in order.
+    let mut signals = Signals::new()?;
+    // Apart from the play, so that whatever ends it leaves a stage to be taken down in order.
     let mut stage = Stage::default();
-    let played = tokio::select! {
-        played = stage.play(args) => played,
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-        // The terminal was closed.
-        _ = hangup.recv() => Ok(()),
-    };
+    let played = stage.play(args, &mut signals).await;
     let cleared = stage.clear().await;
     played?;
     cleared.map_err(QuickstartError::Scratch)?;

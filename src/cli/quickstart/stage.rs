@@ -8,6 +8,7 @@ use super::hermes::{Hermes, Installed, examine, health, on_path};
 use super::home::{self, Person};
 use super::lines::{Scene, ready};
 use super::scratch::Scratch;
+use super::signals::Signals;
 use super::{QuickstartArgs, QuickstartError};
 use crate::cli::stand_in::{self, StandIn, provider};
 use crate::secret::ApiServerKey;
@@ -28,28 +29,41 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Puts everything up, prints the lines, and stays until the gateway ends by itself.
-    pub(super) async fn play(&mut self, args: QuickstartArgs) -> Result<(), QuickstartError> {
+    /// Puts everything up, prints the lines, and stays until a signal comes or the gateway ends by itself.
+    pub(super) async fn play(&mut self, args: QuickstartArgs, signals: &mut Signals) -> Result<(), QuickstartError> {
         let people = [Person::new("alice"), Person::new("bob")];
         let default_key = ApiServerKey::generate();
-        let running =
-            health(HERMES).await.is_some_and(|body| body.contains("hermes-agent")).then(|| HERMES.to_string());
         self.scratch = Some(Scratch::make().map_err(QuickstartError::Scratch)?);
-        let (gateway, shown) = match self.installed(&args).await {
-            Ok(installed) => self.real(&installed, &people, &default_key).await?,
-            Err(why) => self.stand_in(&people, &default_key, &why)?,
-        };
+        let Some(gateway) = signals.or(self.gateway(&args, &people, &default_key)).await else { return Ok(()) };
+        let (gateway, shown) = gateway?;
+        let Some(running) = signals.or(health(HERMES)).await else { return Ok(()) };
+        let running = running.filter(|body| body.contains("hermes-agent")).map(|_| HERMES.to_string());
+        let Some(scratch) = &self.scratch else { return Ok(()) };
         let listen = args.listen.unwrap_or_else(|| if is_free(LISTEN) { LISTEN } else { loopback(0) });
-        let scratch = self.scratch.as_ref().map_or_else(Default::default, |scratch| scratch.path().to_owned());
-        let plan = Plan { scratch, listen, gateway, default_key, people };
-        let edge = self.edge.insert(Edge::start(plan).await.map_err(QuickstartError::Edge)?);
+        let plan = Plan { scratch, listen, gateway, default_key: &default_key, people: &people };
+        let edge = self.edge.insert(Edge::start(plan).await?);
         let [alice, bob] = edge.tokens();
         let url = format!("http://{}", edge.address());
-        let scene = Scene { url: &url, gateway: &shown, alice, bob, running: running.as_deref() };
-        tell(&ready(&scene));
-        match &mut self.hermes {
-            Some(hermes) => Err(QuickstartError::GatewayEnded(hermes.ended().await)),
-            None => std::future::pending().await,
+        tell(&ready(&Scene { url: &url, gateway: &shown, alice, bob, running: running.as_deref() }));
+        let ended = async {
+            match &mut self.hermes {
+                Some(hermes) => hermes.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        signals.or(ended).await.map_or(Ok(()), |words| Err(QuickstartError::GatewayEnded(words)))
+    }
+
+    /// The gateway to stand behind the edge, and what it is in words.
+    async fn gateway(
+        &mut self,
+        args: &QuickstartArgs,
+        people: &[Person; 2],
+        default_key: &ApiServerKey,
+    ) -> Result<(SocketAddr, String), QuickstartError> {
+        match self.installed(args).await {
+            Ok(installed) => self.real(&installed, people, default_key).await,
+            Err(why) => self.stand_in(people, default_key, &why),
         }
     }
 

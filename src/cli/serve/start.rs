@@ -60,7 +60,7 @@ impl Running {
         tracing::info!(people = loaded.people, bots = loaded.bots, sessions = loaded.sessions, "loaded");
         let tasks = Tasks::new();
         let (edge, freshness) = edge(&config, &control, routes, &sockets, &tasks)?;
-        resume(&edge, &control, loaded.runs);
+        resume(&edge, &control, loaded.runs).await;
         control.prover().run(&tasks);
         freshness.heard(now_ms());
         tasks.spawn(keep_fresh(control.store().clone(), freshness, tasks.stopping().clone()));
@@ -176,11 +176,20 @@ fn edge(
     Ok((edge, freshness))
 }
 
-/// Takes up the runs that were open when the edge last stopped, before the data path opens.
-fn resume(edge: &Edge, control: &Control, rows: Vec<RunRow>) {
+/// Takes up the runs that were open when the edge last stopped, before the data path opens. A run whose bot is gone cannot be
+/// asked about any more; its row goes.
+async fn resume(edge: &Edge, control: &Control, rows: Vec<RunRow>) {
     let bots = control.directory().snapshot();
-    let resumed = rows.into_iter().filter_map(|row| {
-        let bot = bots.values().find(|bot| *bot.uid() == row.uid && *bot.profile() == row.profile)?.clone();
+    let mut resumed = Vec::with_capacity(rows.len());
+    for row in rows {
+        let Some(bot) = bots.values().find(|bot| *bot.uid() == row.uid && *bot.profile() == row.profile).cloned()
+        else {
+            tracing::warn!(run = %row.run_id, bot = %row.profile, "a run's bot is gone; it cannot be followed to its end");
+            if let Err(error) = control.store().remove_run(row.run_id).await {
+                tracing::error!(%error, "a run's row could not be removed");
+            }
+            continue;
+        };
         let revoked = control.sessions().person(&row.uid).map(|person| person.cancelled().clone());
         let revoked = revoked.unwrap_or_else(|| {
             // Nobody may run it any more.
@@ -189,9 +198,9 @@ fn resume(edge: &Edge, control: &Control, rows: Vec<RunRow>) {
             token
         });
         let permit = edge.parts().turns.get(bot.gateway().index()).map(|turns| turns.take_over(&row.uid));
-        Some(ResumedRun { watch: RunWatch::new(bot, row.run_id), started_at: row.started_at, permit, revoked })
-    });
-    edge.parts().runs.resume(resumed.collect());
+        resumed.push(ResumedRun { watch: RunWatch::new(bot, row.run_id), started_at: row.started_at, permit, revoked });
+    }
+    edge.parts().runs.resume(resumed);
 }
 
 async fn probes(address: SocketAddr, control: &Control, tasks: &Tasks) -> Result<SocketAddr, ServeError> {

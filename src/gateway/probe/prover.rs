@@ -54,7 +54,7 @@ impl Default for ProofTimes {
             share: 50,
             stands: Duration::from_secs(600),
             suspicion: Duration::from_secs(60),
-            longest: Duration::from_secs(15),
+            longest: Duration::from_secs(30),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Report: what the proofs say, for readiness, metrics and the operator. No keys in it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -47,6 +47,8 @@ pub struct GatewayReport {
     pub bots_proved: usize,
     /// Of those, ones that the gateway refuses.
     pub bots_refused: usize,
+    /// Bots by their last result; results that no bot has are left out.
+    pub verdicts: BTreeMap<&'static str, usize>,
     /// Bots whose last result is not that they are proved, by login; the first thousand.
     pub not_proved: Vec<BotReport>,
 }
@@ -96,6 +98,10 @@ impl ProofReport {
 impl GatewayReport {
     pub(super) fn of(target: &GatewayTarget, bots: &HashMap<Login, Arc<Bot>>, found: &Found) -> Self {
         let standing = target.standing();
+        let mut verdicts = BTreeMap::new();
+        for verdict in bots.values().filter_map(|bot| found.ledger.verdict(bot)) {
+            *verdicts.entry(verdict.as_str()).or_insert(0) += 1;
+        }
         let mut not_proved: Vec<_> = bots
             .values()
             .map(|bot| BotReport { login: bot.login().clone(), verdict: found.ledger.verdict(bot) })
@@ -125,6 +131,7 @@ impl GatewayReport {
             bots: bots.len(),
             bots_proved: count(BotStanding::Proved),
             bots_refused: count(BotStanding::Refused),
+            verdicts,
             not_proved,
         }
     }

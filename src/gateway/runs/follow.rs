@@ -58,15 +58,15 @@ impl Follow {
         self.end(end);
     }
 
-    /// Ends the following: permit, audit record, entry and row.
+    /// Ends the following: permit, row and entry; whoever hears of the end finds them gone.
     pub(super) fn end(mut self, end: RunEnd) {
         drop(self.permit.take());
-        (self.on_end)(end);
         if end.is_over() {
             self.runs.0.log.ended(self.watch.run());
         }
         drop(self.registration.take());
         drop(self.room.take());
+        (self.on_end)(end);
     }
 
     async fn until_over(&mut self) -> RunEnd {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::line::Fields;
+use super::queue::OwnedRefusal;
 use super::records::{ActionRecord, Actor, CloseRecord, DETAILS_MAX, OpenRecord, Outcome, TEXT_MAX_BYTES};
 use super::recover::OpenTurnRow;
 use super::refusals::Summary;
-use super::writer::OwnedRefusal;
 use crate::names::Identifier;
 use crate::telemetry::reason::Reason;
 

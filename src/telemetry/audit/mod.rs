@@ -9,24 +9,28 @@
 //! Kinds: `start stop open close lost carried action refusal refusals mac`. `at` is the time of the event, in UTC
 //! milliseconds; lines are in the order of writing.
 
+mod batch;
 mod encode;
 mod error;
 mod line;
+mod queue;
 mod read;
 mod records;
 mod recover;
 mod refusals;
 mod room;
 mod segment;
+mod sync;
 mod turn;
 mod verify;
 mod writer;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
@@ -38,9 +42,10 @@ pub use turn::{ActionSlot, AuditSlots, OpenTurn};
 pub use verify::{Fault, FaultKind, Head, Report, verify};
 
 use self::line::{Chain, SealKey};
+use self::queue::{Done, Message, OwnedRefusal};
 use self::refusals::Budget;
 use self::room::{Bounded, Room, Stripe};
-use self::writer::{Message, OwnedRefusal, Writer};
+use self::writer::Writer;
 use super::metrics::Metrics;
 use crate::config::WhenFull;
 use crate::names::Uid;
@@ -54,6 +59,8 @@ const TICK: Duration = Duration::from_secs(1);
 const CONTROL_RECORDS: usize = 4_096;
 /// Refusals that may wait to be recorded one by one.
 const REFUSAL_RECORDS: usize = 4_096;
+/// Segments that may wait to be synced.
+const SYNC_FILES: usize = 4;
 /// Longest wait for an operator's record to be written.
 const CONTROL_WITHIN: Duration = Duration::from_secs(10);
 
@@ -86,6 +93,8 @@ struct Shared {
     /// Records cannot be written at present.
     failing: AtomicBool,
     stopping: AtomicBool,
+    /// The writer looks at the queue again within milliseconds, woken or not.
+    napping: AtomicBool,
     budget: Budget,
     head: Mutex<Head>,
     metrics: Arc<Metrics>,
@@ -99,6 +108,7 @@ impl Shared {
 
 struct Handle {
     queue: Sender<Message>,
+    writer: Thread,
     shared: Arc<Shared>,
     when_full: WhenFull,
 }
@@ -134,23 +144,25 @@ impl Audit {
             queued: AtomicUsize::new(0),
             failing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            napping: AtomicBool::new(false),
             budget: Budget::new(),
             head: Mutex::new(Head::of(&Chain::START)),
             metrics,
         });
-        let (sync, files) = channel();
+        let (sync, files) = sync_channel(SYNC_FILES);
         let writer = Writer::start(dir.to_owned(), key, options, Arc::clone(&shared), found, sync)?;
+        #[expect(clippy::disallowed_methods, reason = "bounded by the room that every record is reserved in")]
         let (queue, messages) = channel();
         let thread = |source| segment::failed("start a thread for", dir, source);
         let syncing = Arc::clone(&shared);
-        Tasks::thread("audit-sync", move || writer::sync_files(&files, &syncing)).map_err(thread)?;
+        Tasks::thread("audit-sync", move || sync::sync_files(&files, &syncing)).map_err(thread)?;
         let ending = Ending(Arc::clone(&shared));
-        Tasks::thread("audit", move || {
+        let writer = Tasks::thread("audit", move || {
             let _ending = ending;
             writer.run(&messages);
-        })
-        .map_err(thread)?;
-        Ok(Audit(Arc::new(Handle { queue, shared, when_full })))
+        });
+        let writer = writer.map_err(thread)?.thread().clone();
+        Ok(Audit(Arc::new(Handle { queue, writer, shared, when_full })))
     }
 
     /// Room for the two records of a turn or tunnel.
@@ -208,7 +220,7 @@ impl Audit {
         }
     }
 
-    fn record_control(&self, record: ActionRecord, done: Option<writer::Done>) -> Result<(), AuditError> {
+    fn record_control(&self, record: ActionRecord, done: Option<Done>) -> Result<(), AuditError> {
         if !self.0.shared.control.take(1) {
             self.dropped();
             return Err(AuditError::Full);
@@ -217,6 +229,7 @@ impl Audit {
             self.0.shared.control.give(1);
             return Err(AuditError::Stopped);
         }
+        self.wake();
         Ok(())
     }
 
@@ -264,6 +277,7 @@ impl Audit {
         if self.0.queue.send(Message::Stop(done)).is_err() {
             return Err(AuditError::Stopped);
         }
+        self.wake();
         match tokio::time::timeout(limit, stopped).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(AuditError::Stopped),
@@ -279,6 +293,19 @@ impl Audit {
             self.dropped();
         }
         sent
+    }
+
+    /// Has what is queued written at once. Costs a system call only when the writer sleeps.
+    fn wake(&self) {
+        self.0.writer.unpark();
+    }
+
+    /// Has what is queued written within milliseconds.
+    fn wake_soon(&self) {
+        fence(Ordering::SeqCst);
+        if !self.0.shared.napping.load(Ordering::SeqCst) {
+            self.wake();
+        }
     }
 
     fn room(&self) -> &Room {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::error::AuditError;
+use super::queue::Message;
 use super::records::{ActionRecord, CloseRecord, OpenRecord};
 use super::room::Stripe;
-use super::writer::Message;
 use super::{Audit, now_ms};
 use crate::config::WhenFull;
 
@@ -76,7 +76,9 @@ impl AuditSlots {
             state: AtomicU8::new(PENDING),
             changed: Notify::new(),
         });
-        if !audit.send(Message::Open(Arc::clone(&turn))) {
+        if audit.send(Message::Open(Arc::clone(&turn))) {
+            audit.wake_soon();
+        } else {
             turn.become_state(STOPPED);
             audit.room().give(self.stripe, 1);
         }
@@ -121,7 +123,10 @@ impl OpenTurn {
     pub async fn written(&self) -> Result<(), AuditError> {
         let Some(turn) = &self.turn else { return Ok(()) };
         let settled = match turn.state.load(Ordering::Acquire) {
-            PENDING => tokio::time::timeout(WRITTEN_WITHIN, settled(turn)).await.unwrap_or(PENDING),
+            PENDING => {
+                self.audit.wake();
+                tokio::time::timeout(WRITTEN_WITHIN, settled(turn)).await.unwrap_or(PENDING)
+            }
             state => state,
         };
         let error = match settled {
@@ -192,7 +197,9 @@ impl ActionSlot {
             return;
         }
         let message = Message::Action { at: now_ms(), record: Box::new(record), stripe: Some(self.stripe), done: None };
-        if !self.audit.send(message) {
+        if self.audit.send(message) {
+            self.audit.wake_soon();
+        } else {
             self.audit.room().give(self.stripe, 1);
         }
     }

@@ -4,24 +4,23 @@
 //! room is given back when the record is on its way to the disk. While the disk fails, the batch waits, everything in
 //! it that somebody waits for is told so, and the queue is left alone once the batch is large.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
-
+use super::batch::{Batch, Owed};
 use super::error::AuditError;
-use super::line::{Chain, SealKey};
-use super::records::{ActionRecord, CloseRecord};
+use super::line::SealKey;
+use super::queue::{Done, Message};
 use super::recover::{OpenTurnRow, Recovered};
 use super::refusals::Summary;
-use super::room::Stripe;
 use super::segment::Segment;
+use super::sync::sync;
 use super::turn::Turn;
 use super::verify::Head;
 use super::{Options, Shared, encode, now_ms};
@@ -32,76 +31,34 @@ const BATCH_BYTES: usize = 256 * 1024;
 const CARRIED_PER_LINE: usize = 128;
 /// Pause between two attempts while the disk fails.
 const RETRY: Duration = Duration::from_millis(200);
+/// Sleep after a write, in which an `open` that nobody waits for yet does not wake the writer.
+const NAP: Duration = Duration::from_millis(5);
+/// Longest time that a `close` stays queued while turns are open.
+const LINGER: Duration = Duration::from_millis(50);
 
-pub(super) type Done = oneshot::Sender<Result<(), AuditError>>;
-
-/// What callers put into the queue.
-pub(super) enum Message {
-    Open(Arc<Turn>),
-    Close {
-        turn: Arc<Turn>,
-        at: u64,
-        /// `None`: interrupted.
-        close: Option<CloseRecord>,
-    },
-    Action {
-        at: u64,
-        record: Box<ActionRecord>,
-        /// A person's stripe; `None` for an operator's record.
-        stripe: Option<Stripe>,
-        done: Option<Done>,
-    },
-    Refusal(Box<OwnedRefusal>),
-    Stop(Done),
-}
-
-/// A refusal that is recorded by itself.
-pub(super) struct OwnedRefusal {
-    pub(super) at: u64,
-    pub(super) login: crate::names::Login,
-    pub(super) uid: crate::names::Uid,
-    pub(super) peer: std::net::IpAddr,
-    pub(super) reason: crate::telemetry::reason::Reason,
-    pub(super) request_id: String,
-    pub(super) route: Option<&'static str>,
-}
-
-/// What is owed once a record has been written.
-enum Owed {
-    Open(Arc<Turn>),
-    Room(Stripe),
-    Action {
-        stripe: Option<Stripe>,
-        done: Option<Done>,
-    },
-    Refusal,
-    /// A record of the writer's own.
-    Nothing,
-    /// Bookkeeping of the chain, which tells nothing new.
-    Bookkeeping,
+/// What the queue asks for once it is empty or the batch is full.
+enum Next {
+    /// Nothing is left in it.
+    Wait,
+    /// The batch is full.
+    More,
+    /// `None`: every handle is gone.
+    Stop(Option<Done>),
 }
 
 pub(super) struct Writer {
     dir: PathBuf,
-    key: SealKey,
     options: Options,
     shared: Arc<Shared>,
     segment: Segment,
-    chain: Chain,
-    /// Lines that are not written yet.
-    batch: Vec<u8>,
-    /// How much of the batch is written.
-    written: usize,
-    /// End of each record in the batch, and what is owed for it; in order.
-    owed: VecDeque<(usize, Owed)>,
-    sealed: bool,
+    batch: Batch,
     failing: bool,
     open: BTreeMap<u64, Arc<Turn>>,
     /// Bytes at the segment's beginning that only name open turns: they do not count towards its end, or a segment
     /// full of them would be followed by another at once.
     carried_bytes: u64,
     /// Segments to sync.
-    sync: Sender<Arc<File>>,
+    sync: SyncSender<Arc<File>>,
     dirty: bool,
 }
 
@@ -113,20 +70,15 @@ impl Writer {
         options: Options,
         shared: Arc<Shared>,
         found: Recovered,
-        sync: Sender<Arc<File>>,
+        sync: SyncSender<Arc<File>>,
     ) -> Result<Self, AuditError> {
         let Recovered { segment, chain, open, repaired_bytes, unsealed } = found;
         let mut writer = Writer {
             dir,
-            key,
             options,
             shared,
             segment,
-            chain,
-            batch: Vec::with_capacity(BATCH_BYTES),
-            written: 0,
-            owed: VecDeque::new(),
-            sealed: true,
+            batch: Batch::new(key, chain, BATCH_BYTES),
             failing: false,
             open: BTreeMap::new(),
             carried_bytes: 0,
@@ -138,14 +90,14 @@ impl Writer {
             writer.segment.quota.clone_from(&writer.options.quota);
         }
         let lost = open.len();
-        writer.line("start", now_ms(), Owed::Nothing, |line| {
+        writer.batch.line("start", now_ms(), Owed::Nothing, |line| {
             line.text("version", env!("CARGO_PKG_VERSION"));
             line.number("repaired_bytes", repaired_bytes);
             line.number("unsealed", unsealed);
             line.number("lost", lost as u64);
         });
         for turn in open.values() {
-            writer.line("lost", now_ms(), Owed::Nothing, |line| encode::lost(line, turn));
+            writer.batch.line("lost", now_ms(), Owed::Nothing, |line| encode::lost(line, turn));
         }
         let result = writer.flush();
         let path = super::segment::path(&writer.dir, writer.segment.number);
@@ -155,37 +107,50 @@ impl Writer {
     }
 
     /// Writes until told to stop, or until nobody is left who could say anything.
+    ///
+    /// The queue never wakes this thread; callers do, for what cannot wait. After a write it naps, so that under load
+    /// what nobody waits for yet is written together.
     pub(super) fn run(mut self, queue: &Receiver<Message>) {
         let mut next_tick = Instant::now() + self.options.tick;
-        let mut next_write = Instant::now();
+        let mut next_retry = Instant::now();
+        let mut napping = false;
         let done = loop {
             let now = Instant::now();
             if now >= next_tick {
                 next_tick = now + self.options.tick;
                 self.tick();
             }
-            let until = if self.failing { next_tick.min(next_write) } else { next_tick };
-            let pause = until.saturating_duration_since(now);
-            if self.failing && self.batch.len() >= BATCH_BYTES && !self.shared.stopping.load(Ordering::Acquire) {
-                std::thread::sleep(pause.min(RETRY));
-            } else {
-                match queue.recv_timeout(pause) {
-                    Ok(Message::Stop(done)) => break Some(done),
-                    Ok(message) => {
-                        if let Some(done) = self.take_batch(message, queue) {
-                            break Some(done);
-                        }
-                    }
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => break None,
-                }
-            }
-            if !self.failing || Instant::now() >= next_write {
-                if self.flush().is_ok() && self.segment.len >= self.carried_bytes + self.options.segment_bytes {
+            let more = match self.take_queued(queue) {
+                Next::Stop(done) => break done,
+                Next::More => true,
+                Next::Wait => false,
+            };
+            let mut wrote = false;
+            if !self.failing || now >= next_retry {
+                next_retry = now + RETRY;
+                wrote = self.flush().is_ok_and(|bytes| bytes > 0);
+                if wrote && self.segment.len >= self.carried_bytes + self.options.segment_bytes {
                     self.rotate();
                 }
-                next_write = Instant::now() + RETRY;
             }
+            if more && !self.failing {
+                continue;
+            }
+            if wrote != napping {
+                napping = wrote;
+                self.shared.napping.store(napping, Ordering::SeqCst);
+                if !napping {
+                    // Whoever found it napping has not woken it: look once more before the long sleep.
+                    fence(Ordering::SeqCst);
+                    continue;
+                }
+            }
+            let pause = match (napping, self.open.is_empty() && !self.failing) {
+                (true, _) => NAP,
+                (false, true) => self.options.tick,
+                (false, false) => LINGER,
+            };
+            std::thread::park_timeout(pause.min(next_tick.saturating_duration_since(Instant::now())));
         };
         let result = self.stop();
         if let Some(done) = done {
@@ -193,23 +158,27 @@ impl Writer {
         }
     }
 
-    /// Takes what is queued, up to a batch. Gives back the answer to a stop that it meets.
-    fn take_batch(&mut self, first: Message, queue: &Receiver<Message>) -> Option<Done> {
-        let mut next = Some(first);
-        while let Some(message) = next {
-            match message {
-                Message::Stop(done) => return Some(done),
-                message => self.take(message),
+    /// Takes what is queued, up to a batch.
+    fn take_queued(&mut self, queue: &Receiver<Message>) -> Next {
+        // While the disk fails, what is queued stays there: it is bounded, and the batch would not be.
+        let limit = if self.shared.stopping.load(Ordering::Acquire) { usize::MAX } else { BATCH_BYTES };
+        loop {
+            if self.batch.len() >= limit {
+                return Next::More;
             }
-            next = if self.batch.len() < BATCH_BYTES { queue.try_recv().ok() } else { None };
+            match queue.try_recv() {
+                Ok(Message::Stop(done)) => return Next::Stop(Some(done)),
+                Ok(message) => self.take(message),
+                Err(TryRecvError::Empty) => return Next::Wait,
+                Err(TryRecvError::Disconnected) => return Next::Stop(None),
+            }
         }
-        None
     }
 
     fn take(&mut self, message: Message) {
         match message {
             Message::Open(turn) => {
-                let seq = self.line("open", turn.at, Owed::Open(Arc::clone(&turn)), |line| {
+                let seq = self.batch.line("open", turn.at, Owed::Open(Arc::clone(&turn)), |line| {
                     encode::open(line, &turn.record);
                 });
                 turn.seq.store(seq, Ordering::Relaxed);
@@ -218,109 +187,50 @@ impl Writer {
             Message::Close { turn, at, close } => {
                 let seq = turn.seq.load(Ordering::Relaxed);
                 self.open.remove(&seq);
-                self.line("close", at, Owed::Room(turn.stripe), |line| {
+                self.batch.line("close", at, Owed::Room(turn.stripe), |line| {
                     encode::close(line, seq, &turn.record, close.as_ref());
                 });
             }
             Message::Action { at, record, stripe, done } => {
-                self.line("action", at, Owed::Action { stripe, done }, |line| encode::action(line, &record));
+                self.batch.line("action", at, Owed::Action { stripe, done }, |line| encode::action(line, &record));
             }
             Message::Refusal(refusal) => {
-                self.line("refusal", refusal.at, Owed::Refusal, |line| encode::refusal(line, &refusal));
+                self.batch.line("refusal", refusal.at, Owed::Refusal, |line| encode::refusal(line, &refusal));
             }
             Message::Stop(_) => {}
         }
     }
 
-    fn line(&mut self, kind: &str, at: u64, owed: Owed, fields: impl FnOnce(&mut super::line::Fields<'_>)) -> u64 {
-        let seq = self.chain.append(&mut self.batch, at, kind, fields);
-        self.owed.push_back((self.batch.len(), owed));
-        self.sealed = false;
-        seq
-    }
-
-    /// Seals the batch and writes it. What cannot be written stays, and whoever waits for it is told.
-    fn flush(&mut self) -> io::Result<()> {
-        if !self.sealed {
-            self.chain.seal(&mut self.batch, now_ms(), &self.key);
-            self.owed.push_back((self.batch.len(), Owed::Bookkeeping));
-            self.sealed = true;
+    /// Seals the batch and writes it, and tells how many bytes that were. What cannot be written stays, and whoever
+    /// waits for it is told.
+    fn flush(&mut self) -> io::Result<usize> {
+        self.batch.seal(now_ms());
+        if self.batch.unwritten().is_empty() {
+            return Ok(0);
         }
-        if self.written == self.batch.len() {
-            return Ok(());
-        }
-        let (count, result) = self.segment.write(&self.batch[self.written..]);
-        self.written += count;
+        let (count, result) = self.segment.write(self.batch.unwritten());
         self.dirty |= count > 0;
-        self.settle_written();
+        self.batch.settle_written(count, &self.shared);
         self.shared.metrics.audit_queued(self.shared.queued.load(Ordering::Relaxed));
         match result {
             Ok(()) => {
-                self.batch.clear();
-                self.batch.shrink_to(4 * BATCH_BYTES);
-                self.written = 0;
-                self.shared.set_head(Head::of(&self.chain));
+                self.batch.clear(4 * BATCH_BYTES);
+                self.shared.set_head(Head::of(self.batch.chain()));
                 if std::mem::take(&mut self.failing) {
                     self.shared.failing.store(false, Ordering::Release);
                     tracing::warn!("the audit log is written again");
                 }
-                Ok(())
+                Ok(count)
             }
             Err(error) => {
                 self.shared.metrics.audit_failed();
                 // First, so that whoever is told of the failure finds new turns refused.
                 self.shared.failing.store(true, Ordering::Release);
-                self.settle_failed();
+                self.batch.settle_failed();
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::error!(%error, segment = self.segment.number, "the audit log cannot be written");
                 }
                 Err(error)
-            }
-        }
-    }
-
-    fn settle_written(&mut self) {
-        let mut records = 0;
-        while self.owed.front().is_some_and(|(end, _)| *end <= self.written) {
-            let Some((_, owed)) = self.owed.pop_front() else { break };
-            let queued = !matches!(owed, Owed::Nothing | Owed::Bookkeeping);
-            records += u64::from(!matches!(owed, Owed::Bookkeeping));
-            match owed {
-                Owed::Open(turn) => {
-                    turn.settle(true);
-                    self.shared.room.give(turn.stripe, 1);
-                }
-                Owed::Room(stripe) => self.shared.room.give(stripe, 1),
-                Owed::Action { stripe, done } => {
-                    match stripe {
-                        Some(stripe) => self.shared.room.give(stripe, 1),
-                        None => self.shared.control.give(1),
-                    }
-                    if let Some(done) = done {
-                        let _ = done.send(Ok(()));
-                    }
-                }
-                Owed::Refusal => self.shared.refusals.give(1),
-                Owed::Nothing | Owed::Bookkeeping => {}
-            }
-            if queued {
-                self.shared.queued.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-        self.shared.metrics.audit_written(records);
-    }
-
-    /// The records stay, and are written when that works again: the chain has no gap.
-    fn settle_failed(&mut self) {
-        for (_, owed) in &mut self.owed {
-            match owed {
-                Owed::Open(turn) => turn.settle(false),
-                Owed::Action { done, .. } => {
-                    if let Some(done) = done.take() {
-                        let _ = done.send(Err(AuditError::NotWritten));
-                    }
-                }
-                _ => {}
             }
         }
     }
@@ -336,7 +246,7 @@ impl Writer {
                 return;
             }
         };
-        let _ = self.sync.send(self.segment.file());
+        self.sync_soon();
         self.segment = next;
         #[cfg(test)]
         {
@@ -344,7 +254,7 @@ impl Writer {
         }
         let open: Vec<OpenTurnRow> = self.open.iter().map(|(seq, turn)| encode::row(&turn.record, *seq)).collect();
         for turns in open.chunks(CARRIED_PER_LINE) {
-            self.line("carried", now_ms(), Owed::Bookkeeping, |line| line.value("turns", &turns));
+            self.batch.line("carried", now_ms(), Owed::Bookkeeping, |line| line.value("turns", &turns));
         }
         self.carried_bytes = self.batch.len() as u64;
         // The first lines of the segment; a failure is handled as any other.
@@ -359,14 +269,21 @@ impl Writer {
             self.summary(&summary);
         }
         if std::mem::take(&mut self.dirty) {
-            let _ = self.sync.send(self.segment.file());
+            self.sync_soon();
         }
         self.shared.metrics.audit_queued(self.shared.queued.load(Ordering::Relaxed));
         self.shared.metrics.upkeep();
     }
 
+    /// Hands the segment to the syncing thread; one that is far behind is waited for.
+    fn sync_soon(&mut self) {
+        if self.sync.try_send(self.segment.file()).is_err() {
+            sync(&self.segment.file(), &self.shared);
+        }
+    }
+
     fn summary(&mut self, summary: &Summary) {
-        self.line("refusals", now_ms(), Owed::Nothing, |line| encode::summary(line, summary));
+        self.batch.line("refusals", now_ms(), Owed::Nothing, |line| encode::summary(line, summary));
     }
 
     fn stop(&mut self) -> io::Result<()> {
@@ -375,29 +292,8 @@ impl Writer {
             self.summary(&summary);
         }
         let open = self.open.len() as u64;
-        self.line("stop", now_ms(), Owed::Nothing, |line| line.number("open", open));
+        self.batch.line("stop", now_ms(), Owed::Nothing, |line| line.number("open", open));
         self.flush()?;
         self.segment.file().sync_data()
-    }
-}
-
-/// Syncs segments as they are named, so that a slow disk does not hold up the writer.
-pub(super) fn sync_files(files: &Receiver<Arc<File>>, shared: &Shared) {
-    while let Ok(mut file) = files.recv() {
-        // Several requests for one file that came up meanwhile are one.
-        while let Ok(next) = files.try_recv() {
-            if !Arc::ptr_eq(&file, &next) {
-                sync(&file, shared);
-                file = next;
-            }
-        }
-        sync(&file, shared);
-    }
-}
-
-fn sync(file: &File, shared: &Shared) {
-    if let Err(error) = file.sync_data() {
-        shared.metrics.audit_failed();
-        tracing::error!(%error, "the audit log cannot be synced");
     }
 }

@@ -61,6 +61,34 @@ labels! {
         Refused = "refused",
     }
 
+    /// What the last proof of a bot found.
+    ProofResult {
+        /// Its key opens its path, and no other key does.
+        Proved = "proved",
+        /// The login has no bot.
+        NoBot = "no_bot",
+        /// The gateway does not serve the profile.
+        UnservedProfile = "unserved_profile",
+        /// The profile has no key that the gateway would use.
+        MissingOrWeakKey = "missing_or_weak_key",
+        /// The gateway refuses the bot's key.
+        WrongKey = "wrong_key",
+        /// The key is another profile's, too.
+        SharedKey = "shared_key",
+        /// The key opens other paths than its own.
+        PrefixIgnored = "prefix_ignored",
+        /// The default profile's key opens the bot.
+        DefaultKeyAccepted = "default_key_accepted",
+        /// Another bot's key opens the bot.
+        NeighbourKeyAccepted = "neighbour_key_accepted",
+        /// The bot opens without a key of its own.
+        NoKeyAccepted = "no_key_accepted",
+        /// No answer.
+        Unreachable = "unreachable",
+        /// An answer that proves nothing.
+        Unexpected = "unexpected",
+    }
+
     /// How an MCP call ended.
     McpOutcome {
         /// Passed on and answered.

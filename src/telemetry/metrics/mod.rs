@@ -16,7 +16,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram};
 
 pub use connections::{ConnectionGauge, GaugeGuard};
-pub use labels::{BotState, ConnectionState, McpOutcome, ReloadOutcome, UpstreamErrorKind};
+pub use labels::{BotState, ConnectionState, McpOutcome, ProofResult, ReloadOutcome, UpstreamErrorKind};
 
 use self::connections::StateGauges;
 use self::registry::{QUEUE_WAIT, REVOCATION, Registry};
@@ -36,6 +36,7 @@ struct GatewayMetrics {
     errors: Box<[Counter]>,
     proof_success: Gauge,
     proof_timestamp: Gauge,
+    bot_proofs: Box<[Gauge]>,
     /// Registered once a keeper tells it: without one the metric is absent, not zero.
     resident: OnceLock<Gauge>,
 }
@@ -220,6 +221,13 @@ impl Metrics {
         }
     }
 
+    /// Bots of a gateway whose last proof came to this result.
+    pub fn set_bot_proofs(&self, gateway: usize, result: ProofResult, count: usize) {
+        if let Some(gateway) = self.gateways.get(gateway) {
+            gateway.bot_proofs[result as usize].set(count as f64);
+        }
+    }
+
     /// Time from a revocation to the end of its last request.
     pub fn revocation(&self, duration: Duration) {
         self.revocation.record(duration.as_secs_f64());
@@ -284,6 +292,7 @@ fn gateway_metrics(registry: &Registry, gateways: &[GatewayName]) -> Box<[Gatewa
     registry.describe_counter("botgate_upstream_errors_total", "Errors between the edge and the gateway, by kind.");
     registry.describe_gauge("botgate_binding_proof_success", "1 when the last proof of the gateway's isolation held.");
     registry.describe_gauge("botgate_binding_proof_timestamp_seconds", "Time of the last proof; 0 before the first.");
+    registry.describe_gauge("botgate_bot_proofs", "Bots of the gateway, by what their last proof found.");
     let one = |name: &GatewayName| {
         let gauge = |metric| registry.gauge(metric, &[("gateway", name.as_str())]);
         GatewayMetrics {
@@ -300,6 +309,11 @@ fn gateway_metrics(registry: &Registry, gateways: &[GatewayName]) -> Box<[Gatewa
                 .collect(),
             proof_success: gauge("botgate_binding_proof_success"),
             proof_timestamp: gauge("botgate_binding_proof_timestamp_seconds"),
+            bot_proofs: ProofResult::ALL
+                .iter()
+                .map(|result| ("verdict", result.as_str()))
+                .map(|verdict| registry.gauge("botgate_bot_proofs", &[("gateway", name.as_str()), verdict]))
+                .collect(),
             resident: OnceLock::new(),
         }
     };

@@ -58,6 +58,20 @@ impl Child {
         }
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Kills it as `kill -9` does, and waits until it is gone.
+    #[track_caller]
+    pub(crate) fn kill(&self) {
+        if self.is_running() {
+            let _ = kill_process(self.pid, Signal::KILL);
+        }
+        assert!(poll_for(Duration::from_secs(10), || (!self.is_running()).then_some(())).is_some(), "it is killed");
+    }
+
     /// Whether it still runs.
     pub(crate) fn is_running(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| !owner.is_finished())

@@ -18,6 +18,7 @@ use botgate::names::{GatewayName, Identifier, Login, ProfileName, Role, Uid};
 use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes, now_ms};
 use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
 use botgate::tasks::Tasks;
+use botgate::telemetry::access::AccessLog;
 use botgate::telemetry::audit::Audit;
 use botgate::telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,14 @@ pub(crate) struct TestEdge {
     _data_dir: tempfile::TempDir,
 }
 
+/// How an edge differs from the usual one.
+#[derive(Default)]
+struct Setup {
+    gateway: Option<SocketAddr>,
+    access_log: bool,
+    stale: bool,
+}
+
 struct NoLog;
 
 impl RunLog for NoLog {
@@ -69,6 +78,25 @@ impl TestEdge {
 
     /// An edge with this configuration, in front of a stand-in with these options.
     pub(crate) fn with(config: Config, change: impl FnOnce(&mut Options)) -> Self {
+        Self::build(config, change, Setup::default())
+    }
+
+    /// An edge whose gateway is at this address instead; the stand-in stays idle.
+    pub(crate) fn in_front_of(config: Config, gateway: SocketAddr) -> Self {
+        Self::build(config, |_| {}, Setup { gateway: Some(gateway), ..Setup::default() })
+    }
+
+    /// An edge that also writes an access log to stdout.
+    pub(crate) fn with_access_log(config: Config) -> Self {
+        Self::build(config, |_| {}, Setup { access_log: true, ..Setup::default() })
+    }
+
+    /// An edge that has not heard of its store for too long.
+    pub(crate) fn stale() -> Self {
+        Self::build(config(), |_| {}, Setup { stale: true, ..Setup::default() })
+    }
+
+    fn build(config: Config, change: impl FnOnce(&mut Options), setup: Setup) -> Self {
         let logins = ["alice", "bob", "carol"].map(|login| Login::parse(login).expect("a login"));
         let keys: Vec<_> = logins.iter().map(|login| (ProfileName::of(login), ApiServerKey::generate())).collect();
         let mut options = Options::new(keys.clone(), ApiServerKey::generate());
@@ -79,7 +107,8 @@ impl TestEdge {
         let stand_in = stand_in::serve(socket, options).expect("the stand-in starts");
 
         let name = GatewayName::parse("main").expect("a gateway's name");
-        let url = GatewayUrl::parse(&format!("http://{}", stand_in.address())).expect("an address is a URL");
+        let url = GatewayUrl::parse(&format!("http://{}", setup.gateway.unwrap_or(stand_in.address())))
+            .expect("an address is a URL");
         let gateway = Arc::new(GatewayTarget::new(name.clone(), 0, url));
         gateway.set_standing(GatewayStanding::Proved);
         let (directory, sessions) = (Arc::new(Directory::new()), Sessions::new());
@@ -121,7 +150,7 @@ impl TestEdge {
         let suspects = Arc::new(AtomicUsize::new(0));
         let suspected = suspects.clone();
         let freshness = Arc::new(Freshness::default());
-        freshness.heard(now_ms() + 3_600_000);
+        freshness.heard(if setup.stale { 1 } else { now_ms() + 3_600_000 });
         let sockets = listener::bind(config.listen.address, 2).expect("a free port");
         let address = sockets[0].local_addr().expect("a bound socket has an address");
         let bound = Host::parse(&address.to_string(), 80).expect("an address is a host");
@@ -137,8 +166,8 @@ impl TestEdge {
             forward_headers: vec![config.gateways[0].forward_headers.clone()],
             cookies_count: true,
             audit,
+            access_log: setup.access_log.then(|| AccessLog::start(metrics.clone()).expect("the access log starts")),
             metrics,
-            access_log: None,
             runs,
             suspect: Box::new(move |_| {
                 suspected.fetch_add(1, Ordering::Relaxed);

@@ -81,6 +81,7 @@ pub(crate) struct RealGateway {
     home: Home,
     address: SocketAddr,
     default_key: String,
+    hermes: PathBuf,
 }
 
 impl RealGateway {
@@ -133,7 +134,7 @@ impl RealGateway {
             last_output = child.output();
             match end {
                 Some(Boot::Answers) => {
-                    return Ok(Self { child, model, home, address, default_key });
+                    return Ok(Self { child, model, home, address, default_key, hermes });
                 }
                 Some(Boot::Exited) => {}
                 None => break,
@@ -159,6 +160,19 @@ impl RealGateway {
         self.child.terminate();
     }
 
+    /// Stops it and waits until it is gone.
+    pub(crate) fn stop(&mut self) {
+        self.child.stop(BOOT_LIMIT);
+    }
+
+    /// Starts it again after [`RealGateway::stop`], with the same home and address, and waits until it answers.
+    #[track_caller]
+    pub(crate) fn start_again(&mut self) {
+        self.child = Child::start(program(&self.hermes, &self.home, self.address), &self.home.path.join("output"));
+        let up = poll_for(BOOT_LIMIT, || answers(self.address, &self.default_key).then_some(()));
+        assert!(up.is_some(), "it does not come up again:\n{}", self.output());
+    }
+
     /// What it has printed, for failure messages.
     pub(crate) fn output(&self) -> String {
         self.child.output()
@@ -172,6 +186,11 @@ impl RealGateway {
     /// Puts another bot in place while it runs.
     pub(crate) fn add_bot(&self, bot: &Bot) {
         hermes_home::write_bot(&self.home.hermes(), bot, &self.model.url());
+    }
+
+    /// Takes a bot's profile off the disk while the gateway runs.
+    pub(crate) fn remove_bot(&self, bot: &Bot) {
+        hermes_home::remove_bot(&self.home.hermes(), bot);
     }
 
     /// Writes the keys of a bot that is already served anew.

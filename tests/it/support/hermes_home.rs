@@ -84,6 +84,13 @@ pub(super) fn rewrite_environment(home: &Path, bot: &Bot) {
     write_environment(&profile(home, &bot.profile), bot);
 }
 
+/// Removes a bot's profile. It is moved out of sight first: a running gateway may be writing into it.
+pub(super) fn remove_bot(home: &Path, bot: &Bot) {
+    let away = home.join(format!("removed.{}", bot.profile));
+    fs::rename(profile(home, &bot.profile), &away).expect("the profile is there");
+    let _ = fs::remove_dir_all(away);
+}
+
 fn profile(home: &Path, name: &str) -> PathBuf {
     home.join("profiles").join(name)
 }

@@ -62,12 +62,16 @@ impl Call {
     }
 
     fn try_send_only(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let mut stream = TcpStream::connect(address)?;
+        let stream = TcpStream::connect(address)?;
+        self.write_to(&stream)?;
+        Ok(stream)
+    }
+
+    fn write_to(&self, mut stream: &TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(self.head.as_bytes())?;
         stream.write_all(b"\r\n")?;
-        stream.write_all(&self.body)?;
-        Ok(stream)
+        stream.write_all(&self.body)
     }
 
     /// Sends it and reads the whole answer.
@@ -108,12 +112,20 @@ impl Incoming {
     /// The next chunk of a chunked body as text; `None` after the last one.
     #[track_caller]
     pub(crate) fn next_chunk(&mut self) -> Option<String> {
-        let size = line(&mut self.reader).expect("the next chunk");
-        let size = usize::from_str_radix(&size, 16).unwrap_or_else(|_| panic!("a chunk size, not {size:?}"));
+        self.try_next_chunk().expect("the next chunk")
+    }
+
+    /// Like [`Incoming::next_chunk`], where a body that breaks off is not yet a failure.
+    pub(crate) fn try_next_chunk(&mut self) -> io::Result<Option<String>> {
+        let size = line(&mut self.reader)?;
+        let size = usize::from_str_radix(&size, 16).map_err(io::Error::other)?;
         let mut chunk = vec![0; size];
-        self.reader.read_exact(&mut chunk).expect("the chunk is whole");
-        assert_eq!(line(&mut self.reader).expect("the end of the chunk"), "");
-        (size > 0).then(|| String::from_utf8(chunk).expect("the chunk is text"))
+        self.reader.read_exact(&mut chunk)?;
+        if !line(&mut self.reader)?.is_empty() {
+            return Err(io::Error::other("a chunk longer than its size"));
+        }
+        let chunk = String::from_utf8(chunk).map_err(io::Error::other)?;
+        Ok((size > 0).then_some(chunk))
     }
 
     /// Reads chunks until one contains `text` and returns everything read; panics at the end of the body.
@@ -130,7 +142,13 @@ impl Incoming {
     }
 
     #[track_caller]
-    pub(crate) fn finish(mut self) -> Answer {
+    pub(crate) fn finish(self) -> Answer {
+        self.finish_and_keep().0
+    }
+
+    /// The whole answer, and the connection that it came on.
+    #[track_caller]
+    fn finish_and_keep(mut self) -> (Answer, BufReader<TcpStream>) {
         let mut body = Vec::new();
         if self.is_chunked() {
             while let Some(chunk) = self.next_chunk() {
@@ -142,7 +160,35 @@ impl Incoming {
             self.reader.read_exact(&mut body).expect("the body is as long as declared");
         }
         let body = String::from_utf8(body).expect("the body is text");
-        Answer { status: self.status, headers: self.headers, body }
+        (Answer { status: self.status, headers: self.headers, body }, self.reader)
+    }
+}
+
+/// A connection that is kept for several requests, one after the other.
+#[derive(Debug)]
+pub(crate) struct KeptConnection {
+    address: SocketAddr,
+    reader: Option<BufReader<TcpStream>>,
+    pub(crate) opened: usize,
+}
+
+impl KeptConnection {
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        Self { address, reader: None, opened: 0 }
+    }
+
+    /// Sends the call and reads the whole answer; opens a connection when there is none or the peer asked to close it.
+    #[track_caller]
+    pub(crate) fn send(&mut self, call: &Call) -> Answer {
+        let reader = self.reader.take().unwrap_or_else(|| {
+            self.opened += 1;
+            BufReader::new(TcpStream::connect(self.address).expect("the peer accepts"))
+        });
+        let sent = call.write_to(reader.get_ref());
+        sent.expect("the peer takes the request");
+        let (answer, reader) = Incoming::read_head(reader).expect("the peer answers").finish_and_keep();
+        self.reader = (answer.header("connection") != Some("close")).then_some(reader);
+        answer
     }
 }
 

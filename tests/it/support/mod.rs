@@ -1,6 +1,7 @@
 //! Fixtures. Everything listens on loopback at a port that the system picks, waits are polls with a deadline, and
 //! whatever a fixture starts it also stops.
 
+pub(crate) mod botgate;
 pub(crate) mod child;
 pub(crate) mod client;
 pub(crate) mod control;
@@ -9,6 +10,8 @@ pub(crate) mod hermes;
 mod hermes_home;
 pub(crate) mod http;
 pub(crate) mod model;
+pub(crate) mod raw_gateway;
+pub(crate) mod wire;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

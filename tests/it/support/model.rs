@@ -1,7 +1,7 @@
 //! A stub of a model provider, spoken to like OpenAI's chat completions. Words in the last user message steer it:
 //! `SLEEP:s` waits before it answers, `HOLD` waits for [`StubModel::release`], `WORDS:n:s` answers n words with s
-//! seconds between them, `SIZE:n` answers one word of n bytes, `FAIL:status` refuses with that status. It notes what
-//! each call carried and how it ended.
+//! seconds between them, `SIZE:n` answers one word of n bytes, `ECHO:word` answers that word, `FAIL:status` refuses with
+//! that status. It notes what each call carried and how it ended.
 //! Side calls, like the one that names a session after its first message, carry the same words and are not steered.
 
 use std::convert::Infallible;

@@ -28,6 +28,10 @@ pub(super) fn words(user: &str) -> Words {
         let words = (0..count).map(|index| format!("w{index}")).collect();
         return Words { words, gap: Duration::from_secs_f64(gap) };
     }
+    if let Some((_, rest)) = user.split_once("ECHO:") {
+        let word = rest.split_whitespace().next().unwrap_or_default();
+        return Words { words: vec![word.to_owned()], gap: Duration::ZERO };
+    }
     let words = match steering::<usize>(user, "SIZE:") {
         Some(size) => vec!["x".repeat(size)],
         None => ["hello", "from", "stub"].map(str::to_owned).to_vec(),

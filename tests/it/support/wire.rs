@@ -1,0 +1,188 @@
+//! A client connection by hand: bytes out, raw answers in, and what becomes of the connection.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Longest wait for the next byte of an answer.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// One connection.
+pub(crate) struct Wire {
+    reader: BufReader<TcpStream>,
+}
+
+/// One answer, as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Raw {
+    /// Status line and header lines, in their order.
+    pub(crate) head: Vec<String>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It is still open.
+    Open,
+    /// With a proper close.
+    Closed,
+    /// With a reset.
+    Reset,
+}
+
+impl Wire {
+    #[track_caller]
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the peer accepts");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        stream.set_nodelay(true).expect("a socket takes the option");
+        Wire { reader: BufReader::new(stream) }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        self.reader.get_ref()
+    }
+
+    #[track_caller]
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.try_send(bytes).expect("the peer takes the bytes");
+    }
+
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.reader.get_mut().write_all(bytes.as_ref())
+    }
+
+    /// Closes our side for writing.
+    pub(crate) fn end_writing(&self) {
+        self.stream().shutdown(Shutdown::Write).expect("a connection can be half closed");
+    }
+
+    /// The next answer's head: status line and header lines.
+    #[track_caller]
+    pub(crate) fn head(&mut self) -> Vec<String> {
+        self.try_head().expect("an answer's head")
+    }
+
+    pub(crate) fn try_head(&mut self) -> io::Result<Vec<String>> {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            self.reader.read_line(&mut line)?;
+            match line.strip_suffix("\r\n") {
+                Some("") => return Ok(head),
+                Some(line) => head.push(line.to_owned()),
+                None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("{head:?} {line:?}"))),
+            }
+        }
+    }
+
+    /// The next answer, whose body has a declared length.
+    #[track_caller]
+    pub(crate) fn answer(&mut self) -> Raw {
+        self.try_answer().expect("a whole answer")
+    }
+
+    pub(crate) fn try_answer(&mut self) -> io::Result<Raw> {
+        let head = self.try_head()?;
+        let mut raw = Raw { head, body: Vec::new() };
+        raw.body.resize(raw.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0), 0);
+        self.reader.read_exact(&mut raw.body)?;
+        Ok(raw)
+    }
+
+    /// Reads on until `text` has been seen; gives everything read.
+    #[track_caller]
+    pub(crate) fn until(&mut self, text: &str) -> Vec<u8> {
+        let mut seen = Vec::new();
+        while !contains(&seen, text) {
+            let read = self.reader.fill_buf().expect("more of the answer");
+            assert!(!read.is_empty(), "ended without {text:?}: {:?}", String::from_utf8_lossy(&seen));
+            seen.extend_from_slice(read);
+            let length = read.len();
+            self.reader.consume(length);
+        }
+        seen
+    }
+
+    /// Everything up to the end of the connection, waiting at most `limit`.
+    pub(crate) fn rest(&mut self, limit: Duration) -> (Vec<u8>, End) {
+        let (mut seen, deadline) = (Vec::new(), Instant::now() + limit);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return (seen, End::Open);
+            }
+            self.stream().set_read_timeout(Some(left)).expect("a socket takes a timeout");
+            match self.reader.fill_buf() {
+                Ok([]) => return (seen, End::Closed),
+                Ok(read) => {
+                    seen.extend_from_slice(read);
+                    let length = read.len();
+                    self.reader.consume(length);
+                }
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(_) => return (seen, End::Reset),
+            }
+        }
+    }
+}
+
+impl Raw {
+    pub(crate) fn status(&self) -> u16 {
+        self.head.first().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse().ok()).unwrap_or(0)
+    }
+
+    /// A header's value, by its name in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.iter().skip(1).find_map(|line| {
+            let (own, value) = line.split_once(':')?;
+            own.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    /// The whole answer with the values of Date and X-Request-Id blanked out.
+    pub(crate) fn blanked(&self) -> String {
+        let mut text = String::new();
+        for line in &self.head {
+            let name = line.split(':').next().unwrap_or_default();
+            let varies = name.eq_ignore_ascii_case("date") || name.eq_ignore_ascii_case("x-request-id");
+            text.push_str(if varies { name } else { line });
+            text.push('\n');
+        }
+        text + &String::from_utf8_lossy(&self.body)
+    }
+}
+
+/// Whether bytes hold a text.
+pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+/// Whether what came ends as a chunked body properly does.
+pub(crate) fn ends_cleanly(bytes: &[u8]) -> bool {
+    bytes.ends_with(b"\r\n0\r\n\r\n")
+}
+
+/// A request head without its last empty line: request line, Host, a bearer when there is a token.
+pub(crate) fn head(method: &str, target: &str, token: &str) -> String {
+    let credential = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
+    format!("{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{credential}")
+}
+
+/// A POST of JSON with a declared length.
+pub(crate) fn post(target: &str, token: &str, body: &str) -> String {
+    let head = head("POST", target, token);
+    format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// A GET.
+pub(crate) fn get(target: &str, token: &str) -> String {
+    head("GET", target, token) + "\r\n"
+}
+
+/// The body of a chat turn.
+pub(crate) fn chat(text: &str, stream: bool) -> String {
+    serde_json::json!({"model": "m", "stream": stream, "messages": [{"role": "user", "content": text}]}).to_string()
+}
