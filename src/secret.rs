@@ -323,7 +323,7 @@ mod tests {
             assert!(PresentedToken::parse(&text).is_none(), "position {at}");
         }
         assert!(PresentedToken::parse(b"").is_none());
-        assert!(PresentedToken::parse(&vec![b'x'; TOKEN_CHARS + 1]).is_none());
+        assert!(PresentedToken::parse(&[b'x'; TOKEN_CHARS + 1]).is_none());
     }
 
     #[test]

@@ -59,7 +59,8 @@ fn path(section: &mut Section<'_>, key: &str, base: &Path) -> Option<PathBuf> {
     section.parsed(key, |text| match text {
         "" => Err("a path"),
         text if text.starts_with('~') => Err("a path; ~ is not expanded here"),
-        text => Ok(base.join(text)),
+        // Leaves out `.` segments, so that a path reads the same however it was written.
+        text => Ok(base.join(text).components().collect()),
     })
 }
 

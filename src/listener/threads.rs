@@ -51,8 +51,9 @@ impl DataPath {
 
     /// Waits for the threads, which end when the edge drains. True when nothing had to be cut. Blocks.
     pub fn join(self) -> bool {
-        // A thread that panicked has cut its connections.
-        self.threads.into_iter().fold(true, |clean, thread| thread.join().unwrap_or(false) && clean)
+        // A thread that panicked has cut its connections. All are waited for, also after the first that did.
+        let ends: Vec<bool> = self.threads.into_iter().map(|thread| thread.join().unwrap_or(false)).collect();
+        ends.into_iter().all(|clean| clean)
     }
 }
 

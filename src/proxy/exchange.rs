@@ -175,7 +175,7 @@ impl Exchange {
     pub async fn opened(&self) -> Result<(), Reason> {
         match &self.audit {
             AuditState::Open(turn) => turn.written().await.map_err(|error| {
-                tracing::error!(request_id = self.request_text(), %error, "a turn is refused for want of its record");
+                tracing::debug!(request_id = self.request_text(), %error, "a turn is refused for want of its record");
                 Reason::AuditFailed
             }),
             AuditState::None | AuditState::Change(_) | AuditState::Reserved(_) => Ok(()),

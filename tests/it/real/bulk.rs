@@ -13,7 +13,11 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn ten_thousand_people_are_imported_and_signed_in_within_seconds_while_others_are_served() {
     let pair = Pair::serve();
     let botgate = &pair.botgate;
-    let line = |n| format!("{{\"login\":\"p{n}\",\"role\":\"member\",\"api_server_key\":\"fixture-bulk-key-of-p{n}-0123456789\"}}\n");
+    let line = |n| {
+        format!(
+            "{{\"login\":\"p{n}\",\"role\":\"member\",\"api_server_key\":\"fixture-bulk-key-of-p{n}-0123456789\"}}\n"
+        )
+    };
     std::fs::write(botgate.path("people.jsonl"), (0..PEOPLE).map(line).collect::<String>()).expect("a file");
     let served = || Call::get("/v1/models").bearer(&pair.alice).send(botgate.address()).status;
 
@@ -35,7 +39,8 @@ fn ten_thousand_people_are_imported_and_signed_in_within_seconds_while_others_ar
     let told = timed("user import", &|| botgate.run(&["user", "import", "people.jsonl"]).done());
     assert!(told.contains("10000 added, 10000 with a bot; 0 refused"), "{told}");
     let logins: String = (0..PEOPLE).map(|n| format!("p{n}\n")).collect();
-    let tokens = timed("session create --stdin", &|| botgate.run_with(&["session", "create", "--stdin"], &logins).done());
+    let tokens =
+        timed("session create --stdin", &|| botgate.run_with(&["session", "create", "--stdin"], &logins).done());
     let lines: Vec<_> = tokens.lines().collect();
     assert_eq!(lines.len(), PEOPLE);
     let unique: std::collections::HashSet<_> = lines.iter().filter_map(|line| line.split_once('\t')).collect();

@@ -31,7 +31,9 @@ fn after_a_kill_sessions_hold_open_turns_are_closed_as_lost_and_runs_are_taken_u
     pair.botgate.kill();
     assert!(poll_for(SOON, || cut(&mut stream)).is_some(), "the stream breaks off");
     let calls = || pair.gateway.model().turns_with(text);
-    eventually("the gateway ends the turn that nobody reads", SOON, || calls().iter().all(|call| call.end == End::Abandoned));
+    eventually("the gateway ends the turn that nobody reads", SOON, || {
+        calls().iter().all(|call| call.end == End::Abandoned)
+    });
     pair.botgate.run(&["audit", "--verify"]).done();
     let open = pair.botgate.audit();
     assert!(open.iter().any(|record| record["kind"] == "open" && record["request_id"] == stream_id.as_str()));
