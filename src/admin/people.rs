@@ -60,6 +60,11 @@ pub(super) async fn reconcile(ctl: Ctl, by: By, Body(how): Body<Reconcile>) -> A
     Ok(Json(Reconciled { orphans }))
 }
 
+pub(super) async fn audit_read(ctl: Ctl, by: By, Body(whom): Body<MaybeLogin>) -> Answer<Empty> {
+    ctl.audit_is_read(*by, whom.login.as_ref()).await?;
+    Ok(Json(Empty {}))
+}
+
 fn info(row: PersonRow) -> PersonInfo {
     PersonInfo {
         login: row.login,

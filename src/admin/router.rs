@@ -31,6 +31,7 @@ pub fn router(control: Control) -> Router {
         .route("/session/create", post(sessions::create))
         .route("/session/list", post(sessions::list))
         .route("/session/revoke", post(sessions::revoke))
+        .route("/audit/read", post(people::audit_read))
         .route("/doctor", post(doctor::doctor))
         .route("/doctor/contract", post(doctor::contract))
         .fallback(|| async { Refused::new(StatusCode::NOT_FOUND, "no_such_call", "no such call") })

@@ -10,7 +10,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::args::AuditArgs;
+use super::client::Admin;
 use super::out::{Failure, Out, time, written};
+use crate::admin::wire::{Empty, MaybeLogin};
 use crate::config::Config;
 use crate::lifecycle::audit_key;
 use crate::telemetry::audit::{Entry, Filter, Head, Reader, verify};
@@ -22,6 +24,14 @@ pub(super) fn run(args: &AuditArgs, config: &Config, out: Out) -> Result<(), Fai
     let dir = config.data_dir.join("audit");
     if args.verify {
         return verified(&dir, args.head.as_deref(), config, out);
+    }
+    // The running edge writes what is queued, and that somebody reads: what has happened until now is all there.
+    if let Some(admin) = Admin::if_running(config)? {
+        let caught_up = admin.call::<Empty>("/audit/read", &MaybeLogin { login: args.login.clone() });
+        if let Err(failure) = caught_up {
+            // A log that takes no more records is all the more worth reading.
+            failure.tell();
+        }
     }
     let filter = Filter {
         login: args.login.as_ref().map(ToString::to_string),

@@ -56,6 +56,13 @@ impl Admin {
         Ok(Admin { runtime, tasks, way })
     }
 
+    /// The running edge, if there is one; nothing is opened here.
+    pub(super) fn if_running(config: &Config) -> Result<Option<Self>, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::new)?;
+        let found = runtime.block_on(running(config))?;
+        Ok(found.map(|control_file| Admin { runtime, tasks: Tasks::new(), way: Way::Running(control_file) }))
+    }
+
     /// Whether an edge is running, so that what is done takes effect at once.
     pub(super) fn is_running(&self) -> bool {
         matches!(self.way, Way::Running(_))
@@ -122,10 +129,7 @@ pub(super) fn with_admin<T>(config: &Config, calls: impl FnOnce(&Admin) -> Resul
 async fn find(config: &Config) -> Result<Way, Failure> {
     let since = Instant::now();
     loop {
-        // A control file is followed only to a socket that answers: a killed edge leaves its file behind.
-        if let Some(control_file) = ControlFile::read(&config.data_dir).map_err(|error| Failure::from_error(&error))?
-            && connect(&control_file).await.is_ok()
-        {
+        if let Some(control_file) = running(config).await? {
             return Ok(Way::Running(control_file));
         }
         match DataDirLock::acquire(&config.data_dir) {
@@ -147,6 +151,14 @@ async fn find(config: &Config) -> Result<Way, Failure> {
                 });
             }
         }
+    }
+}
+
+/// What a running edge has told. It is followed only to a socket that answers: a killed edge leaves its file behind.
+async fn running(config: &Config) -> Result<Option<ControlFile>, Failure> {
+    match ControlFile::read(&config.data_dir).map_err(|error| Failure::from_error(&error))? {
+        Some(control_file) if connect(&control_file).await.is_ok() => Ok(Some(control_file)),
+        _ => Ok(None),
     }
 }
 

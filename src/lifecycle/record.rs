@@ -1,5 +1,6 @@
 //! The audit records of an operator's actions.
 
+use crate::names::Login;
 use crate::telemetry::audit::{ActionRecord, Actor, Outcome};
 
 use super::{Caller, Control, ControlError};
@@ -46,5 +47,13 @@ impl Control {
             outcome.map_err(|_| ControlError::NotRecorded)?;
         }
         Ok(())
+    }
+
+    /// Records that somebody reads the log, and so waits until everything before that is written.
+    ///
+    /// # Errors
+    /// The audit log does not take records.
+    pub async fn audit_is_read(&self, caller: Caller, login: Option<&Login>) -> Result<(), ControlError> {
+        self.record(caller, "audit.read", login.map_or("", Login::as_str), &[]).await
     }
 }

@@ -204,6 +204,8 @@ fn while_the_edge_serves_commands_take_effect_at_once() {
     let doctor = ground.run(&["doctor", "--json"], "");
     assert_eq!(doctor.code, Some(1));
     assert!(doctor.out.contains("wrong key"), "{}", doctor.out);
+    let shown = ground.ok(&["audit", "--login", "alice"], "");
+    assert!(shown.contains("refusal") && shown.contains("reason=") && !shown.contains(&third), "{shown}");
     served.child.stop(PATIENCE);
     ground.ok(&["user", "list"], "");
 }
