@@ -1,14 +1,17 @@
 //! One binary for every test that needs more than one room: a file per behaviour, the fixtures in `support`.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and children and read the environment themselves")]
 
+mod audit;
 mod bodies;
 mod contract;
+mod fairness;
 mod hostile;
 mod map;
 mod order;
 mod quickstart;
 mod races;
 mod refusals;
+mod secrets;
 mod streams;
 mod support;
 mod turns;
