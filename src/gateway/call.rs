@@ -14,10 +14,12 @@ use http::{Request, Response, response};
 use http_body::{Body, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep};
 
 use super::pool::{Link, Pool};
 use super::request_body::{BodyProgress, RequestBody};
+use crate::telemetry::metrics::UpstreamErrorKind;
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + Send>>;
 
@@ -49,6 +51,19 @@ impl std::fmt::Display for CallError {
 }
 
 impl std::error::Error for CallError {}
+
+impl CallError {
+    /// The metric's word for it.
+    pub fn kind(&self) -> UpstreamErrorKind {
+        match self {
+            CallError::Unsent(_) => UpstreamErrorKind::Send,
+            CallError::NoHead(_) => UpstreamErrorKind::Head,
+            CallError::HeadTimeout => UpstreamErrorKind::HeadTimeout,
+            CallError::Broken(_) => UpstreamErrorKind::Body,
+            CallError::IdleTimeout => UpstreamErrorKind::IdleTimeout,
+        }
+    }
+}
 
 /// Longest waits of a call.
 #[derive(Debug, Clone, Copy)]
@@ -224,6 +239,21 @@ impl Call {
         self.answer = None;
         self.body = None;
         self.link = None;
+    }
+
+    /// Leaves before the end: our side is closed at once, which is how the gateway learns of it. Then waits for it to close its
+    /// own, at most `limit`, and throws away what it still says.
+    pub async fn leave(mut self, limit: Duration) {
+        (self.answer, self.body) = (None, None);
+        let Some(mut stream) = self.link.take().map(Link::into_stream) else { return };
+        let letting_go = async {
+            let mut rest = [0; 4096];
+            if stream.shutdown().await.is_ok() {
+                while matches!(stream.read(&mut rest).await, Ok(1..)) {}
+            }
+        };
+        // Out of time: the gateway hears it from the reset that a dropped socket answers with.
+        let _ = tokio::time::timeout(limit, letting_go).await;
     }
 
     fn finish(&mut self) {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -18,7 +19,9 @@ use super::exchange::Exchange;
 use crate::gateway::call::{Call, CallError};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
-use crate::telemetry::metrics::UpstreamErrorKind;
+
+/// Longest wait for the gateway to close a connection that was left, before the turn's permit is passed on.
+const LET_GO_WITHIN: Duration = Duration::from_millis(500);
 
 /// An answer was cut. The client sees a connection that ends without the answer's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +75,18 @@ impl EdgeBody {
         }
     }
 
+    /// What cuts the body. It looks for itself whenever it is polled; whoever does not poll it, because its client does not
+    /// read, has to look instead.
+    pub fn cut_by(&self) -> Option<CancellationToken> {
+        match &self.0 {
+            Inner::Whole { .. } => None,
+            Inner::Passing(passing) => {
+                let (_, exchange) = passing.under_way.parts.as_ref()?;
+                exchange.grant().map(|grant| grant.session().cancelled().clone())
+            }
+        }
+    }
+
     /// The gateway's answer, passed on as it comes.
     pub(super) fn passing(under_way: UnderWay) -> Self {
         EdgeBody(Inner::Passing(Box::new(Passing { under_way, revoked: None, broken: false })))
@@ -111,14 +126,16 @@ impl Body for EdgeBody {
 pub(super) struct UnderWay {
     // None once it has ended or was handed on.
     parts: Option<(Call, Exchange)>,
-    // What follows a turn to its end when the client leaves; None for what ends with its client.
-    follow: Option<Tasks>,
+    // Where a turn is followed to its end when the client leaves.
+    tasks: Tasks,
+    // Whether it is one to be followed; what is not ends with its client.
+    follow: bool,
 }
 
 impl UnderWay {
     /// A call that belongs to an exchange; `follow` when it is a turn.
-    pub(super) fn new(call: Call, exchange: Exchange, follow: Option<Tasks>) -> Self {
-        UnderWay { parts: Some((call, exchange)), follow }
+    pub(super) fn new(call: Call, exchange: Exchange, tasks: Tasks, follow: bool) -> Self {
+        UnderWay { parts: Some((call, exchange)), tasks, follow }
     }
 
     fn call(&self) -> Option<&Call> {
@@ -132,17 +149,20 @@ impl UnderWay {
 
     /// From now on the call ends with its client: it is a stream, whose turn the gateway stops by itself.
     pub(super) fn is_stream(&mut self) {
-        self.follow = None;
+        self.follow = false;
     }
 
     /// Takes the exchange back and closes the call.
     pub(super) fn abandon(mut self) -> Option<Exchange> {
-        self.parts.take().map(|(_, exchange)| exchange)
+        let (call, mut exchange) = self.parts.take()?;
+        leave(call, &mut exchange, &self.tasks);
+        Some(exchange)
     }
 
     fn end(&mut self, outcome: Outcome) {
-        if let Some((_, mut exchange)) = self.parts.take() {
+        if let Some((call, mut exchange)) = self.parts.take() {
             exchange.ends(outcome);
+            leave(call, &mut exchange, &self.tasks);
         }
     }
 }
@@ -154,23 +174,42 @@ impl Drop for UnderWay {
             exchange.ends(Outcome::Finished);
             return;
         }
-        // Until the whole request has left, the gateway has no turn to run.
-        if let Some(tasks) = self.follow.take()
-            && call.progress().complete()
-            && !exchange.is_revoked()
-        {
-            tasks.clone().spawn(follow(call, exchange));
+        if exchange.is_revoked() {
+            exchange.ends(Outcome::Revoked);
+        } else if self.tasks.is_aborted() {
+            exchange.ends(Outcome::Shutdown);
+        } else if self.follow && call.progress().complete() {
+            // Until the whole request has left, the gateway has no turn to run.
+            let tasks = self.tasks.clone();
+            self.tasks.spawn(async move { follow(call, exchange, &tasks).await });
+            return;
         }
+        leave(call, &mut exchange, &self.tasks);
+    }
+}
+
+/// Closes a call that has not come to its end. Its permit is passed on when the gateway has let go of it: earlier, the gateway
+/// would count the turn still and refuse the next.
+fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
+    if call.is_complete() {
+        return;
+    }
+    if let Some(permit) = exchange.take_permit() {
+        tasks.spawn(async move {
+            call.leave(LET_GO_WITHIN).await;
+            drop(permit);
+        });
     }
 }
 
 /// Reads a turn whose client has left to its end: the permit lasts as long as the gateway's work.
-async fn follow(mut call: Call, mut exchange: Exchange) {
+async fn follow(mut call: Call, mut exchange: Exchange, tasks: &Tasks) {
     let Some(revoked) = exchange.grant().map(|grant| grant.session().cancelled().clone()) else { return };
+    // Stands unless this comes to its end.
+    exchange.ends(Outcome::Shutdown);
     let finished = revoked
         .run_until_cancelled(async {
-            let waiting_for_head = !call.has_head();
-            if waiting_for_head {
+            if !call.has_head() {
                 match call.head().await {
                     // The gateway stops a stream that nobody reads.
                     Ok(head) if super::respond::is_event_stream(&head.headers) => return,
@@ -182,6 +221,7 @@ async fn follow(mut call: Call, mut exchange: Exchange) {
         })
         .await;
     exchange.ends(if finished.is_some() { Outcome::ClientGone } else { Outcome::Revoked });
+    leave(call, &mut exchange, tasks);
 }
 
 struct Passing {
@@ -211,15 +251,14 @@ impl Passing {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(error))) => {
-                let kind = match error {
-                    CallError::IdleTimeout => UpstreamErrorKind::IdleTimeout,
-                    _ => UpstreamErrorKind::Body,
-                };
                 if let Some(grant) = exchange.grant() {
-                    exchange.edge().metrics().upstream_error(grant.bot().gateway().index(), kind);
+                    exchange.edge().metrics().upstream_error(grant.bot().gateway().index(), error.kind());
                 }
                 tracing::warn!(request_id = ?exchange.request_id(), %error, "the gateway's answer broke off");
-                self.under_way.end(Outcome::GatewayBroke);
+                self.under_way.end(match error {
+                    CallError::IdleTimeout => Outcome::TimedOut,
+                    _ => Outcome::GatewayBroke,
+                });
                 // A failing body takes with it what is not written yet. A client that saw no head would take it for a
                 // failed connection and send the turn again, so head and data go out first.
                 self.broken = true;

@@ -3,9 +3,11 @@
 
 mod admin;
 mod admin_socket;
+mod audit;
 mod bodies;
 mod commands;
 mod contract;
+mod fairness;
 mod hostile;
 mod map;
 mod order;
@@ -15,6 +17,7 @@ mod races;
 mod readme;
 mod real;
 mod refusals;
+mod secrets;
 mod streams;
 mod support;
 mod turns;
