@@ -2,13 +2,15 @@
 //!
 //! Invariants: a cut stream is an error, which ends the connection without a clean end; a client that leaves a stream takes
 //! the gateway's connection with it; one that leaves a plain turn does not, because the gateway runs it to its end and the
-//! permit must last as long. The exchange ends with the body.
+//! permit must last as long. The exchange ends with the body; the permit of a cut stream a little later, because the gateway
+//! counts the turn until it has noticed.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -19,6 +21,9 @@ use crate::gateway::call::{Call, CallError};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 use crate::telemetry::metrics::UpstreamErrorKind;
+
+/// How long a gateway may take to notice that a stream is read no more. A turn let in earlier would find its place taken.
+const NOTICE: Duration = Duration::from_secs(1);
 
 /// An answer was cut. The client sees a connection that ends without the answer's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,14 +116,16 @@ impl Body for EdgeBody {
 pub(super) struct UnderWay {
     // None once it has ended or was handed on.
     parts: Option<(Call, Exchange)>,
-    // What follows a turn to its end when the client leaves; None for what ends with its client.
-    follow: Option<Tasks>,
+    // Where what is left of a turn is seen to; None when it is no turn.
+    tasks: Option<Tasks>,
+    // Whether the call ends with its client.
+    stream: bool,
 }
 
 impl UnderWay {
-    /// A call that belongs to an exchange; `follow` when it is a turn.
-    pub(super) fn new(call: Call, exchange: Exchange, follow: Option<Tasks>) -> Self {
-        UnderWay { parts: Some((call, exchange)), follow }
+    /// A call that belongs to an exchange; `tasks` when it is a turn.
+    pub(super) fn new(call: Call, exchange: Exchange, tasks: Option<Tasks>) -> Self {
+        UnderWay { parts: Some((call, exchange)), tasks, stream: false }
     }
 
     fn call(&self) -> Option<&Call> {
@@ -132,7 +139,7 @@ impl UnderWay {
 
     /// From now on the call ends with its client: it is a stream, whose turn the gateway stops by itself.
     pub(super) fn is_stream(&mut self) {
-        self.follow = None;
+        self.stream = true;
     }
 
     /// Takes the exchange back and closes the call.
@@ -141,8 +148,22 @@ impl UnderWay {
     }
 
     fn end(&mut self, outcome: Outcome) {
-        if let Some((_, mut exchange)) = self.parts.take() {
+        if let Some((call, mut exchange)) = self.parts.take() {
             exchange.ends(outcome);
+            self.cut(call, &mut exchange);
+        }
+    }
+
+    /// Closes a call. The permit of a turn that was not over passes on once the gateway will have noticed.
+    fn cut(&mut self, call: Call, exchange: &mut Exchange) {
+        if call.is_complete() {
+            return;
+        }
+        if let Some((tasks, permit)) = self.tasks.take().zip(exchange.take_permit()) {
+            tasks.spawn(async move {
+                let _permit = permit;
+                tokio::time::sleep(NOTICE).await;
+            });
         }
     }
 }
@@ -155,11 +176,11 @@ impl Drop for UnderWay {
             return;
         }
         // Until the whole request has left, the gateway has no turn to run.
-        if let Some(tasks) = self.follow.take()
-            && call.progress().complete()
-            && !exchange.is_revoked()
-        {
-            tasks.clone().spawn(follow(call, exchange));
+        match self.tasks.clone() {
+            Some(tasks) if !self.stream && call.progress().complete() && !exchange.is_revoked() => {
+                tasks.spawn(follow(call, exchange));
+            }
+            _ => self.cut(call, &mut exchange),
         }
     }
 }
@@ -172,8 +193,12 @@ async fn follow(mut call: Call, mut exchange: Exchange) {
             let waiting_for_head = !call.has_head();
             if waiting_for_head {
                 match call.head().await {
-                    // The gateway stops a stream that nobody reads.
-                    Ok(head) if super::respond::is_event_stream(&head.headers) => return,
+                    // The gateway stops a stream that nobody reads, once it has noticed.
+                    Ok(head) if super::respond::is_event_stream(&head.headers) => {
+                        drop(call);
+                        tokio::time::sleep(NOTICE).await;
+                        return;
+                    }
                     Ok(_) => {}
                     Err(_) => return,
                 }

@@ -137,6 +137,11 @@ impl Exchange {
         (self.permit, self.follow, self.audit) = (permit, follow, audit);
     }
 
+    /// The permit, to outlive the exchange while the gateway still counts the turn.
+    pub(super) fn take_permit(&mut self) -> Option<TurnPermit> {
+        self.permit.take()
+    }
+
     /// Where the request body's fate can be read.
     pub fn sends(&mut self, body: Arc<BodyProgress>) {
         self.body = Some(body);

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Pair;
 use crate::support::http::Call;
+use crate::support::poll_for;
 
 const PEOPLE: usize = 10_000;
 /// For an unoptimised build on a busy machine.
@@ -13,7 +14,11 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn ten_thousand_people_are_imported_and_signed_in_within_seconds_while_others_are_served() {
     let pair = Pair::serve();
     let botgate = &pair.botgate;
-    let line = |n| format!("{{\"login\":\"p{n}\",\"role\":\"member\",\"api_server_key\":\"fixture-bulk-key-of-p{n}-0123456789\"}}\n");
+    let line = |n| {
+        format!(
+            "{{\"login\":\"p{n}\",\"role\":\"member\",\"api_server_key\":\"fixture-bulk-key-of-p{n}-0123456789\"}}\n"
+        )
+    };
     std::fs::write(botgate.path("people.jsonl"), (0..PEOPLE).map(line).collect::<String>()).expect("a file");
     let served = || Call::get("/v1/models").bearer(&pair.alice).send(botgate.address()).status;
 
@@ -35,7 +40,8 @@ fn ten_thousand_people_are_imported_and_signed_in_within_seconds_while_others_ar
     let told = timed("user import", &|| botgate.run(&["user", "import", "people.jsonl"]).done());
     assert!(told.contains("10000 added, 10000 with a bot; 0 refused"), "{told}");
     let logins: String = (0..PEOPLE).map(|n| format!("p{n}\n")).collect();
-    let tokens = timed("session create --stdin", &|| botgate.run_with(&["session", "create", "--stdin"], &logins).done());
+    let tokens =
+        timed("session create --stdin", &|| botgate.run_with(&["session", "create", "--stdin"], &logins).done());
     let lines: Vec<_> = tokens.lines().collect();
     assert_eq!(lines.len(), PEOPLE);
     let unique: std::collections::HashSet<_> = lines.iter().filter_map(|line| line.split_once('\t')).collect();
@@ -48,11 +54,14 @@ fn ten_thousand_people_are_imported_and_signed_in_within_seconds_while_others_ar
     assert_eq!(botgate.readyz().status, 200);
     assert_eq!(served(), 200);
 
-    let ready = Instant::now();
+    // At the next start nothing is known, and nearly all of these bots cannot prove the gateway: who asks for one that
+    // can is not made to wait for its turn among them.
     let mut pair = pair;
     assert!(pair.botgate.stop(), "{}", pair.botgate.output());
-    pair.botgate.serve_until_ready();
-    println!("stop, start and proof with ten thousand bots: {:.1?}", ready.elapsed());
-    assert!(ready.elapsed() < LIMIT);
-    assert_eq!(Call::get("/v1/models").bearer(&pair.alice).send(pair.botgate.address()).status, 200);
+    let since = Instant::now();
+    pair.botgate.serve();
+    let served = || Call::get("/v1/models").bearer(&pair.alice).send(pair.botgate.address()).status;
+    assert!(poll_for(LIMIT, || (served() == 200).then_some(())).is_some(), "{}", pair.botgate.readyz().body);
+    println!("start until served, with ten thousand bots: {:.1?}", since.elapsed());
+    assert_eq!(pair.botgate.readyz().status, 200);
 }

@@ -52,7 +52,11 @@ fn with_the_default_key_at_hand_the_proof_says_that_it_opens_bots_and_nothing_is
     }
     assert_eq!(botgate.metric("botgate_binding_proof_success{gateway=\"main\"}"), 0.0);
     let results = |verdict| botgate.metric(&format!("botgate_bot_proofs{{gateway=\"main\",verdict=\"{verdict}\"}}"));
-    assert!(poll_for(SOON, || (results("default_key_accepted") == 2.0).then_some(())).is_some(), "{}", botgate.metrics());
+    assert!(
+        poll_for(SOON, || (results("default_key_accepted") == 2.0).then_some(())).is_some(),
+        "{}",
+        botgate.metrics()
+    );
     assert_eq!(results("proved"), 0.0);
     let doctor = botgate.run(&["doctor"]);
     assert_eq!(doctor.code, Some(1));

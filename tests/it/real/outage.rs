@@ -62,7 +62,9 @@ fn a_gateway_that_stops_and_starts_is_waited_for() {
     for answer in [get(&botgate), turn(&botgate, "too early")] {
         is_told_to_repeat(&answer);
     }
-    let told = poll_for(SOON, || (botgate.readyz().json()["gateways"][0]["verdicts"] == json!({"unreachable": 1})).then_some(()));
+    let told = poll_for(SOON, || {
+        (botgate.readyz().json()["gateways"][0]["verdicts"] == json!({"unreachable": 1})).then_some(())
+    });
     assert!(told.is_some(), "{}", botgate.readyz().body);
     assert_eq!(botgate.readyz().status, 503);
     gateway.start_again();

@@ -76,9 +76,22 @@ fn no_secret_is_let_out_by_anything_that_happens() {
     let control = control["token"].as_str().expect("it has the token").to_owned();
     let master = fs::read_to_string(botgate.path("data/master.key")).expect("the master key is text");
     let secrets = [
-        pair.alice.as_str(), pair.bob.as_str(), &personal, &mcp, &ended, &unknown, wrong_key, gateway.default_key(),
-        &Bot::of("alice").api_key, &Bot::of("bob").api_key, &control, master.trim(),
-        "canary-in-the-query", "canary-in-the-body", "canary-in-a-cookie", "sk-provider-",
+        pair.alice.as_str(),
+        pair.bob.as_str(),
+        &personal,
+        &mcp,
+        &ended,
+        &unknown,
+        wrong_key,
+        gateway.default_key(),
+        &Bot::of("alice").api_key,
+        &Bot::of("bob").api_key,
+        &control,
+        master.trim(),
+        "canary-in-the-query",
+        "canary-in-the-body",
+        "canary-in-a-cookie",
+        "sk-provider-",
     ];
     assert!(secrets.iter().all(|secret| secret.len() >= 10));
     eventually("the access log is written", SOON, || botgate.output().matches("/v1/models").count() >= 3);
@@ -91,7 +104,12 @@ fn no_secret_is_let_out_by_anything_that_happens() {
     everything.push(("doctor".to_owned(), doctor.stdout.into_bytes()));
     everything.push(("people".to_owned(), people.stdout.into_bytes()));
     // The same search finds what may be there.
-    for (place, text) in [("output.1", "bot-alice"), ("segment", "alice"), ("metrics", "botgate_refusals_total"), ("botgate.db", "SQLite")] {
+    for (place, text) in [
+        ("output.1", "bot-alice"),
+        ("data/audit/", "alice"),
+        ("metrics", "botgate_refusals_total"),
+        ("botgate.db", "SQLite"),
+    ] {
         let found = everything.iter().any(|(name, bytes)| name.contains(place) && holds(bytes, text));
         let names: Vec<_> = everything.iter().map(|(name, _)| name).collect();
         assert!(found, "{text} in {place}, of {names:?}");

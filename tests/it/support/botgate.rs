@@ -289,7 +289,10 @@ impl Botgate {
     /// metrics, its arguments and environment.
     #[track_caller]
     pub(crate) fn let_out(&self) -> Vec<(String, Vec<u8>)> {
-        let mut found = vec![("standard error of commands".to_owned(), self.told.lock().expect("no holder panics").clone().into_bytes())];
+        let mut found = vec![(
+            "standard error of commands".to_owned(),
+            self.told.lock().expect("no holder panics").clone().into_bytes(),
+        )];
         for start in 1..=self.starts {
             let name = format!("output.{start}");
             found.push((name.clone(), fs::read(self.path(&name)).unwrap_or_default()));

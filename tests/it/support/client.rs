@@ -29,7 +29,8 @@ pub(crate) fn openai_responses(base_url: &str, key: &str, other: &str, text: &st
 fn run(script: &str, arguments: &[&str], input: String) -> Value {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real").join(script).display().to_string();
-    let arguments: Vec<_> = std::iter::once(script.as_str()).chain(arguments.iter().copied()).map(str::to_owned).collect();
+    let arguments: Vec<_> =
+        std::iter::once(script.as_str()).chain(arguments.iter().copied()).map(str::to_owned).collect();
     let program = Program {
         path: venv_program("clients", "python"),
         arguments,
