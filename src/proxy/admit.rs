@@ -22,7 +22,7 @@ pub(super) async fn admit(
     if edge.draining.is_cancelled() {
         return Err(Reason::Draining);
     }
-    servable(grant)?;
+    servable(worker, grant)?;
     let permit = match kind.is_turn() {
         true => Some(permit(worker, grant).await?),
         false => None,
@@ -44,15 +44,19 @@ pub(super) async fn admit(
     if edge.draining.is_cancelled() {
         return Err(Reason::Draining);
     }
-    servable(grant)?;
+    servable(worker, grant)?;
     exchange.admitted(permit, follow, audit);
     Ok(())
 }
 
-fn servable(grant: &Grant) -> Result<(), Reason> {
+fn servable(worker: &Worker, grant: &Grant) -> Result<(), Reason> {
     match grant.bot().gateway().standing() {
         GatewayStanding::Proved => Ok(()),
-        GatewayStanding::Starting => Err(Reason::GatewayStarting),
+        GatewayStanding::Starting => {
+            // Whoever asks has a bot in use: among many that are not there it is the one to prove first.
+            (worker.edge.parts().suspect)(grant.bot().login());
+            Err(Reason::GatewayStarting)
+        }
         GatewayStanding::ProofFailed => Err(Reason::ProofFailed),
     }
 }

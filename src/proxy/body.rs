@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::exchange::Exchange;
@@ -20,8 +21,8 @@ use crate::gateway::call::{Call, CallError};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 
-/// Longest wait for the gateway to close a connection that was left, before the turn's permit is passed on.
-const LET_GO_WITHIN: Duration = Duration::from_millis(500);
+/// How long a gateway may take to notice that an answer is read no more. A turn let in earlier would find its place taken.
+const NOTICE: Duration = Duration::from_secs(1);
 
 /// An answer was cut. The client sees a connection that ends without the answer's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +197,10 @@ fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
     }
     if let Some(permit) = exchange.take_permit() {
         tasks.spawn(async move {
-            call.leave(LET_GO_WITHIN).await;
+            let left_at = Instant::now();
+            call.leave(NOTICE).await;
+            // A gateway may close its connection before it has ended the turn.
+            tokio::time::sleep_until(left_at + NOTICE).await;
             drop(permit);
         });
     }

@@ -49,7 +49,8 @@ pub struct EdgeParts {
     pub access_log: Option<AccessLog>,
     /// Follows runs to their end.
     pub runs: Runs,
-    /// Has a bot proved again, soon; called when the gateway refuses it. Never blocks.
+    /// Has a bot proved again, soon; called when the gateway refuses it, and when a bot of a gateway that is not proved
+    /// yet is asked for. Never blocks.
     pub suspect: Box<dyn Fn(&Login) + Send + Sync>,
     /// When the store was last heard of.
     pub freshness: Arc<Freshness>,

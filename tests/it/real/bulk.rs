@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Pair;
 use crate::support::http::Call;
+use crate::support::poll_for;
 
 const PEOPLE: usize = 10_000;
 /// For an unoptimised build on a busy machine.
@@ -53,11 +54,14 @@ fn ten_thousand_people_are_imported_and_signed_in_within_seconds_while_others_ar
     assert_eq!(botgate.readyz().status, 200);
     assert_eq!(served(), 200);
 
-    let ready = Instant::now();
+    // At the next start nothing is known, and nearly all of these bots cannot prove the gateway: who asks for one that
+    // can is not made to wait for its turn among them.
     let mut pair = pair;
     assert!(pair.botgate.stop(), "{}", pair.botgate.output());
-    pair.botgate.serve_until_ready();
-    println!("stop, start and proof with ten thousand bots: {:.1?}", ready.elapsed());
-    assert!(ready.elapsed() < LIMIT);
-    assert_eq!(Call::get("/v1/models").bearer(&pair.alice).send(pair.botgate.address()).status, 200);
+    let since = Instant::now();
+    pair.botgate.serve();
+    let served = || Call::get("/v1/models").bearer(&pair.alice).send(pair.botgate.address()).status;
+    assert!(poll_for(LIMIT, || (served() == 200).then_some(())).is_some(), "{}", pair.botgate.readyz().body);
+    println!("start until served, with ten thousand bots: {:.1?}", since.elapsed());
+    assert_eq!(pair.botgate.readyz().status, 200);
 }

@@ -42,7 +42,7 @@ fn after_a_kill_sessions_hold_open_turns_are_closed_as_lost_and_runs_are_taken_u
     assert_eq!(pair.botgate.turns().0, 1.0, "the run is taken up before anything is served, the stream is not");
     pair.botgate.becomes_ready();
     let lost = pair.botgate.audit();
-    let closed = lost.iter().find(|record| record["kind"] == "close" && record["request_id"] == stream_id.as_str());
+    let closed = lost.iter().find(|record| record["kind"] == "lost" && record["request_id"] == stream_id.as_str());
     assert_eq!(closed.map(|record| record["outcome"].clone()), Some(json!("lost")), "{lost:#?}");
     let get = |token: &str| Call::get("/v1/models").bearer(token).send(pair.botgate.address()).status;
     assert_eq!([get(&pair.alice), get(&bob), get(&personal), get(&revoked), get(&pair.bob)], [200, 200, 200, 401, 401]);

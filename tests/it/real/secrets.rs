@@ -106,7 +106,7 @@ fn no_secret_is_let_out_by_anything_that_happens() {
     // The same search finds what may be there.
     for (place, text) in [
         ("output.1", "bot-alice"),
-        ("segment", "alice"),
+        ("data/audit/", "alice"),
         ("metrics", "botgate_refusals_total"),
         ("botgate.db", "SQLite"),
     ] {
