@@ -68,6 +68,11 @@ impl Tasks {
         &self.stopping
     }
 
+    /// Whether what had not ended in time is being dropped.
+    pub fn is_aborted(&self) -> bool {
+        self.aborted.is_cancelled()
+    }
+
     /// Asks every task to stop.
     pub fn stop(&self) {
         self.stopping.cancel();

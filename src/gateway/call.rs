@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::pool::{Link, Pool};
 use super::request_body::{BodyProgress, RequestBody};
+use crate::telemetry::metrics::UpstreamErrorKind;
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + Send>>;
 
@@ -49,6 +50,19 @@ impl std::fmt::Display for CallError {
 }
 
 impl std::error::Error for CallError {}
+
+impl CallError {
+    /// The metric's word for it.
+    pub fn kind(&self) -> UpstreamErrorKind {
+        match self {
+            CallError::Unsent(_) => UpstreamErrorKind::Send,
+            CallError::NoHead(_) => UpstreamErrorKind::Head,
+            CallError::HeadTimeout => UpstreamErrorKind::HeadTimeout,
+            CallError::Broken(_) => UpstreamErrorKind::Body,
+            CallError::IdleTimeout => UpstreamErrorKind::IdleTimeout,
+        }
+    }
+}
 
 /// Longest waits of a call.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,7 @@
 //! One HTTP/1.1 connection: hyper over a watched socket, its deadlines, and an end that the client can read.
 //!
-//! Invariants: the connection ends at its deadline whatever the client does; after an answer to a request whose body stayed
+//! Invariants: the connection ends at its deadline whatever the client does, and at its answer's revocation even when the
+//! client does not read; after an answer to a request whose body stayed
 //! unread the socket lingers, so that the answer is not lost to a reset.
 
 use std::convert::Infallible;
@@ -52,6 +53,8 @@ pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) 
     let mut alarm = std::pin::pin!(tokio::time::sleep(deadlines.first_byte));
     let mut gauge = worker.edge().metrics().connection_opened(ConnectionState::Idle);
     let mut idle = true;
+    // Made anew at each look, because the next answer has its own; only a client that does not read costs it.
+    let mut cut = None;
     let ended = std::future::poll_fn(|cx| {
         let Some(connection) = connection.as_mut() else { return Poll::Ready(false) };
         if !told_to_end && drained.as_mut().poll(cx).is_ready() {
@@ -64,6 +67,10 @@ pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) 
         if pace.is_idle() != idle {
             idle = !idle;
             if idle { gauge.idle() } else { gauge.active() }
+        }
+        cut = pace.blocked_cut().map(|token| Box::pin(token.cancelled_owned()));
+        if cut.as_mut().is_some_and(|cut| cut.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(false);
         }
         loop {
             let Some(due) = pace.due(deadlines) else { return Poll::Pending };
@@ -121,7 +128,13 @@ impl hyper::service::Service<Request<Incoming>> for Measured {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let busy = self.pace.busy();
         let answering = self.gate.clone().call(request);
-        Box::pin(async move { answering.await.map(|response| response.map(|body| MeasuredBody { body, _busy: busy })) })
+        let pace = self.pace.clone();
+        Box::pin(async move {
+            answering.await.map(|response| {
+                pace.answers(response.body().cut_by());
+                response.map(|body| MeasuredBody { body, _busy: busy })
+            })
+        })
     }
 }
 

@@ -6,14 +6,15 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Deadlines;
 
@@ -39,6 +40,8 @@ pub(super) struct Pace {
     // Zero: no write is waiting for the client.
     write_blocked_ms: AtomicU64,
     ended_by_client: AtomicBool,
+    // What cuts the answer under way.
+    cut_by: Mutex<Option<CancellationToken>>,
 }
 
 impl Pace {
@@ -49,6 +52,7 @@ impl Pace {
             since_ms: AtomicU64::new(0),
             write_blocked_ms: AtomicU64::new(0),
             ended_by_client: AtomicBool::new(false),
+            cut_by: Mutex::new(None),
         })
     }
 
@@ -84,6 +88,19 @@ impl Pace {
     /// Whether the client has closed its side.
     pub(super) fn ended_by_client(&self) -> bool {
         self.ended_by_client.load(Ordering::Relaxed)
+    }
+
+    /// An answer begins, which this cuts.
+    pub(super) fn answers(&self, cut_by: Option<CancellationToken>) {
+        *self.cut_by.lock().unwrap_or_else(PoisonError::into_inner) = cut_by;
+    }
+
+    /// What cuts an answer that cannot go on because its client does not read: nobody asks its body meanwhile.
+    pub(super) fn blocked_cut(&self) -> Option<CancellationToken> {
+        match self.write_blocked_ms.load(Ordering::Relaxed) {
+            0 => None,
+            _ => self.cut_by.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 
     /// When the connection has waited too long, as things are; `None`: others keep the time.

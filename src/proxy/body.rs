@@ -18,7 +18,6 @@ use super::exchange::Exchange;
 use crate::gateway::call::{Call, CallError};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
-use crate::telemetry::metrics::UpstreamErrorKind;
 
 /// An answer was cut. The client sees a connection that ends without the answer's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +71,18 @@ impl EdgeBody {
         }
     }
 
+    /// What cuts the body. It looks for itself whenever it is polled; whoever does not poll it, because its client does not
+    /// read, has to look instead.
+    pub fn cut_by(&self) -> Option<CancellationToken> {
+        match &self.0 {
+            Inner::Whole { .. } => None,
+            Inner::Passing(passing) => {
+                let (_, exchange) = passing.under_way.parts.as_ref()?;
+                exchange.grant().map(|grant| grant.session().cancelled().clone())
+            }
+        }
+    }
+
     /// The gateway's answer, passed on as it comes.
     pub(super) fn passing(under_way: UnderWay) -> Self {
         EdgeBody(Inner::Passing(Box::new(Passing { under_way, revoked: None, broken: false })))
@@ -111,14 +122,16 @@ impl Body for EdgeBody {
 pub(super) struct UnderWay {
     // None once it has ended or was handed on.
     parts: Option<(Call, Exchange)>,
-    // What follows a turn to its end when the client leaves; None for what ends with its client.
-    follow: Option<Tasks>,
+    // Where a turn is followed to its end when the client leaves.
+    tasks: Tasks,
+    // Whether it is one to be followed; what is not ends with its client.
+    follow: bool,
 }
 
 impl UnderWay {
     /// A call that belongs to an exchange; `follow` when it is a turn.
-    pub(super) fn new(call: Call, exchange: Exchange, follow: Option<Tasks>) -> Self {
-        UnderWay { parts: Some((call, exchange)), follow }
+    pub(super) fn new(call: Call, exchange: Exchange, tasks: Tasks, follow: bool) -> Self {
+        UnderWay { parts: Some((call, exchange)), tasks, follow }
     }
 
     fn call(&self) -> Option<&Call> {
@@ -132,7 +145,7 @@ impl UnderWay {
 
     /// From now on the call ends with its client: it is a stream, whose turn the gateway stops by itself.
     pub(super) fn is_stream(&mut self) {
-        self.follow = None;
+        self.follow = false;
     }
 
     /// Takes the exchange back and closes the call.
@@ -154,12 +167,13 @@ impl Drop for UnderWay {
             exchange.ends(Outcome::Finished);
             return;
         }
-        // Until the whole request has left, the gateway has no turn to run.
-        if let Some(tasks) = self.follow.take()
-            && call.progress().complete()
-            && !exchange.is_revoked()
-        {
-            tasks.clone().spawn(follow(call, exchange));
+        if exchange.is_revoked() {
+            exchange.ends(Outcome::Revoked);
+        } else if self.tasks.is_aborted() {
+            exchange.ends(Outcome::Shutdown);
+        } else if self.follow && call.progress().complete() {
+            // Until the whole request has left, the gateway has no turn to run.
+            self.tasks.spawn(follow(call, exchange));
         }
     }
 }
@@ -167,6 +181,8 @@ impl Drop for UnderWay {
 /// Reads a turn whose client has left to its end: the permit lasts as long as the gateway's work.
 async fn follow(mut call: Call, mut exchange: Exchange) {
     let Some(revoked) = exchange.grant().map(|grant| grant.session().cancelled().clone()) else { return };
+    // Stands unless this comes to its end.
+    exchange.ends(Outcome::Shutdown);
     let finished = revoked
         .run_until_cancelled(async {
             let waiting_for_head = !call.has_head();
@@ -211,15 +227,14 @@ impl Passing {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(error))) => {
-                let kind = match error {
-                    CallError::IdleTimeout => UpstreamErrorKind::IdleTimeout,
-                    _ => UpstreamErrorKind::Body,
-                };
                 if let Some(grant) = exchange.grant() {
-                    exchange.edge().metrics().upstream_error(grant.bot().gateway().index(), kind);
+                    exchange.edge().metrics().upstream_error(grant.bot().gateway().index(), error.kind());
                 }
                 tracing::warn!(request_id = ?exchange.request_id(), %error, "the gateway's answer broke off");
-                self.under_way.end(Outcome::GatewayBroke);
+                self.under_way.end(match error {
+                    CallError::IdleTimeout => Outcome::TimedOut,
+                    _ => Outcome::GatewayBroke,
+                });
                 // A failing body takes with it what is not written yet. A client that saw no head would take it for a
                 // failed connection and send the turn again, so head and data go out first.
                 self.broken = true;

@@ -1,12 +1,17 @@
 //! forward: an outbound head and a body go to the gateway, and its answer comes back.
 //!
-//! Invariants: a turn is never sent twice; only what was provably never processed is repeated, once; revocation is looked at
-//! after connecting and while waiting; the turn's `open` record is written before any byte of its answer is handed out.
+//! Invariants: a turn is never sent twice; only what was provably never processed is repeated, once; revocation ends every
+//! wait here, but for the one for a run's name; the turn's `open` record is written before any byte of its answer is handed
+//! out.
+
+use std::future::Future;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Response, StatusCode, request, response};
 use http_body::Body;
 use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
 
 use super::body::{EdgeBody, UnderWay};
 use super::engine;
@@ -14,7 +19,7 @@ use super::exchange::Exchange;
 use super::respond::{self, UNKNOWN_PROFILE_MAX_BYTES};
 use super::rewrite::Outbound;
 use super::{Worker, run_start};
-use crate::directory::GatewayTarget;
+use crate::directory::{Bot, GatewayTarget};
 use crate::gateway::call::{Call, CallDeadlines, CallError};
 use crate::gateway::pool::{ConnectError, Link};
 use crate::gateway::request_body::{BodyFault, RequestBody};
@@ -22,6 +27,9 @@ use crate::proxy::routes::RouteKind;
 use crate::telemetry::audit::Outcome;
 use crate::telemetry::metrics::UpstreamErrorKind;
 use crate::telemetry::reason::Reason;
+
+/// Longest wait for a started run's name once its session is revoked: without it the run could not be stopped.
+const RUN_NAME_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is sent: the head as the engine read it, and what rewrite made of it.
 pub(super) struct Request<'r> {
@@ -58,16 +66,17 @@ async fn send(
     let target = outbound.grant().bot().gateway();
     let bodiless = body.is_end_stream();
     // A run start is a task of its own already.
-    let follow = (kind == RouteKind::Turn).then(|| worker.tasks.clone());
+    let follow = kind == RouteKind::Turn;
     let cancelled = outbound.grant().session().cancelled().clone();
     let deadlines = &worker.edge.parts().deadlines;
     let deadlines = CallDeadlines { head: deadlines.response_head, idle: deadlines.idle };
     exchange.sends(body.progress());
     let mut fresh = false;
     loop {
-        let link = match link(worker, target, fresh).await {
-            Ok(link) => link,
-            Err(reason) => return Err((exchange, reason)),
+        let link = match cancelled.run_until_cancelled(link(worker, target, fresh)).await {
+            Some(Ok(link)) => link,
+            Some(Err(reason)) => return Err((exchange, reason)),
+            None => return Err((exchange, Reason::SessionRevoked)),
         };
         if cancelled.is_cancelled() {
             return Err((exchange, Reason::SessionRevoked));
@@ -79,14 +88,14 @@ async fn send(
         };
         exchange.open_turn();
         let call = Call::start(link, message, worker.pool.clone(), deadlines);
-        let mut under_way = UnderWay::new(call, exchange, follow.clone());
+        let mut under_way = UnderWay::new(call, exchange, worker.tasks.clone(), follow);
         let waited = match under_way.parts() {
-            Some((call, _)) => cancelled.run_until_cancelled(call.head()).await,
-            None => None,
+            Some((call, _)) => unless_revoked(&cancelled, kind, call.head()).await,
+            None => unreachable_parts(),
         };
         match waited {
-            Some(Ok(head)) => return Ok((head, under_way)),
-            Some(Err(error)) => {
+            Ok(Ok(head)) => return Ok((head, under_way)),
+            Ok(Err(error)) => {
                 let fault = under_way.parts().and_then(|(call, _)| call.progress().fault());
                 exchange = abandoned(under_way);
                 match error {
@@ -98,8 +107,24 @@ async fn send(
                 }
                 fresh = true;
             }
-            None => return Err((abandoned(under_way), Reason::SessionRevoked)),
+            Err(reason) => return Err((abandoned(under_way), reason)),
         }
+    }
+}
+
+/// Waits until the session is revoked; for the start of a run a little longer, because the gateway runs it all the same.
+async fn unless_revoked<T>(
+    cancelled: &CancellationToken,
+    kind: RouteKind,
+    work: impl Future<Output = T>,
+) -> Result<T, Reason> {
+    let mut work = std::pin::pin!(work);
+    if let Some(done) = cancelled.run_until_cancelled(work.as_mut()).await {
+        return Ok(done);
+    }
+    match kind {
+        RouteKind::RunStart => tokio::time::timeout(RUN_NAME_WITHIN, work).await.map_err(|_| Reason::SessionRevoked),
+        RouteKind::Read | RouteKind::Change | RouteKind::Turn => Err(Reason::SessionRevoked),
     }
 }
 
@@ -137,14 +162,12 @@ fn failure(worker: &Worker, target: &GatewayTarget, error: &CallError, fault: Op
         Some(BodyFault::Aborted) => return Reason::BadRequest,
         None => {}
     }
-    let (kind, reason) = match error {
-        CallError::Unsent(_) => (UpstreamErrorKind::Send, Reason::GatewayUnreachable),
-        CallError::HeadTimeout => (UpstreamErrorKind::HeadTimeout, Reason::GatewayTimeout),
-        CallError::NoHead(_) | CallError::Broken(_) | CallError::IdleTimeout => {
-            (UpstreamErrorKind::Head, Reason::GatewayBroke)
-        }
+    let reason = match error {
+        CallError::Unsent(_) => Reason::GatewayUnreachable,
+        CallError::HeadTimeout => Reason::GatewayTimeout,
+        CallError::NoHead(_) | CallError::Broken(_) | CallError::IdleTimeout => Reason::GatewayBroke,
     };
-    worker.edge.metrics().upstream_error(target.index(), kind);
+    worker.edge.metrics().upstream_error(target.index(), error.kind());
     tracing::warn!(gateway = %target.name(), %error, "the gateway gave no answer");
     reason
 }
@@ -160,7 +183,8 @@ async fn answer(
         under_way.is_stream();
     }
     let Some((call, exchange)) = under_way.parts() else { unreachable_parts() };
-    let Some(bot) = exchange.grant().map(|grant| grant.bot().clone()) else { unreachable_parts() };
+    let Some(grant) = exchange.grant() else { unreachable_parts() };
+    let (bot, cancelled) = (grant.bot().clone(), grant.session().cancelled().clone());
     if let Err(reason) = respond::judge(&head, &bot) {
         let metric = match reason {
             Reason::BotRefused => UpstreamErrorKind::Unauthorized,
@@ -170,7 +194,8 @@ async fn answer(
     }
     let small = call.size_hint().exact().is_some_and(|length| length <= UNKNOWN_PROFILE_MAX_BYTES);
     if head.status == StatusCode::NOT_FOUND && small {
-        let body = match gather(call, UNKNOWN_PROFILE_MAX_BYTES).await {
+        let gathered = unless_revoked(&cancelled, kind, gather(worker, &bot, call, UNKNOWN_PROFILE_MAX_BYTES)).await;
+        let body = match gathered.and_then(|body| body) {
             Ok(body) => body,
             Err(reason) => return Err((abandoned(under_way), reason)),
         };
@@ -181,7 +206,8 @@ async fn answer(
         return whole(head, body, abandoned(under_way)).await;
     }
     if kind == RouteKind::RunStart && head.status.is_success() && !respond::is_event_stream(&head.headers) {
-        let body = match gather(call, run_start::ANSWER_MAX_BYTES).await {
+        let gathered = unless_revoked(&cancelled, kind, gather(worker, &bot, call, run_start::ANSWER_MAX_BYTES)).await;
+        let body = match gathered.and_then(|body| body) {
             Ok(body) => body,
             Err(reason) => return Err((abandoned(under_way), reason)),
         };
@@ -232,12 +258,17 @@ fn refused_by_gateway(worker: &Worker, under_way: UnderWay, reason: Reason, kind
 }
 
 /// Reads a short body whole.
-async fn gather(call: &mut Call, limit: u64) -> Result<Bytes, Reason> {
+async fn gather(worker: &Worker, bot: &Bot, call: &mut Call, limit: u64) -> Result<Bytes, Reason> {
+    let failed = |kind, reason| {
+        worker.edge.metrics().upstream_error(bot.gateway().index(), kind);
+        tracing::warn!(bot = %bot.profile(), gateway = %bot.gateway().name(), ?kind, "a short answer cannot be used");
+        reason
+    };
     let mut body = BytesMut::new();
     while let Some(data) = call.data().await {
-        body.extend_from_slice(&data.map_err(|_| Reason::GatewayBroke)?);
+        body.extend_from_slice(&data.map_err(|error| failed(error.kind(), Reason::GatewayBroke))?);
         if body.len() as u64 > limit {
-            return Err(Reason::GatewayHostile);
+            return Err(failed(UpstreamErrorKind::Hostile, Reason::GatewayHostile));
         }
     }
     Ok(body.freeze())

@@ -1,6 +1,6 @@
 //! What the gateway's answer may be, and what of its head reaches the client.
 //!
-//! Invariants: no header that holds the bot's key, no redirect, no unasked upgrade and no content coding passes; a 401 and an
+//! Invariants: no header that holds the bot's key or is longer than a request's may be, no redirect, no unasked upgrade and no content coding passes; a 401 and an
 //! unknown profile become the one 401; header fields pass by allow-list, with the edge's own after them.
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 
 use super::body::EdgeBody;
 use super::engine::X_REQUEST_ID;
+use super::head::VALUE_MAX_BYTES;
 use super::headers::response_passes;
 use crate::directory::Bot;
 use crate::telemetry::reason::Reason;
@@ -25,6 +26,10 @@ pub fn judge(head: &response::Parts, bot: &Bot) -> Result<(), Reason> {
     }
     let redirect = head.status.is_redirection() && head.status != StatusCode::NOT_MODIFIED;
     if head.status.is_informational() || redirect || head.headers.contains_key(CONTENT_ENCODING) {
+        return Err(Reason::GatewayHostile);
+    }
+    // A client's own limit must not be what fails.
+    if head.headers.values().any(|value| value.len() > VALUE_MAX_BYTES) {
         return Err(Reason::GatewayHostile);
     }
     let key = bot.key().expose().as_bytes();
