@@ -2,9 +2,11 @@
 #![allow(clippy::disallowed_methods, reason = "tests start threads and children and read the environment themselves")]
 
 mod admin;
+mod audit;
 mod bodies;
 mod commands;
 mod contract;
+mod fairness;
 mod hostile;
 mod map;
 mod order;
@@ -14,6 +16,7 @@ mod races;
 mod readme;
 mod real;
 mod refusals;
+mod secrets;
 mod streams;
 mod support;
 mod turns;
