@@ -14,6 +14,7 @@ use http::{Request, Response, response};
 use http_body::{Body, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep};
 
 use super::pool::{Link, Pool};
@@ -238,6 +239,21 @@ impl Call {
         self.answer = None;
         self.body = None;
         self.link = None;
+    }
+
+    /// Leaves before the end: our side is closed at once, which is how the gateway learns of it. Then waits for it to close its
+    /// own, at most `limit`, and throws away what it still says.
+    pub async fn leave(mut self, limit: Duration) {
+        (self.answer, self.body) = (None, None);
+        let Some(mut stream) = self.link.take().map(Link::into_stream) else { return };
+        let letting_go = async {
+            let mut rest = [0; 4096];
+            if stream.shutdown().await.is_ok() {
+                while matches!(stream.read(&mut rest).await, Ok(1..)) {}
+            }
+        };
+        // Out of time: the gateway hears it from the reset that a dropped socket answers with.
+        let _ = tokio::time::timeout(limit, letting_go).await;
     }
 
     fn finish(&mut self) {

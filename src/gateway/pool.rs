@@ -90,6 +90,11 @@ impl Link {
         self.reused
     }
 
+    /// The socket, without what was read ahead.
+    pub(super) fn into_stream(self) -> TcpStream {
+        self.connection.into_parts().io.into_inner()
+    }
+
     /// Drives the connection; true when it has ended.
     pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> bool {
         Pin::new(&mut self.connection).poll(cx).is_ready()

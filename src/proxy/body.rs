@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -18,6 +19,9 @@ use super::exchange::Exchange;
 use crate::gateway::call::{Call, CallError};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
+
+/// Longest wait for the gateway to close a connection that was left, before the turn's permit is passed on.
+const LET_GO_WITHIN: Duration = Duration::from_millis(500);
 
 /// An answer was cut. The client sees a connection that ends without the answer's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,12 +154,15 @@ impl UnderWay {
 
     /// Takes the exchange back and closes the call.
     pub(super) fn abandon(mut self) -> Option<Exchange> {
-        self.parts.take().map(|(_, exchange)| exchange)
+        let (call, mut exchange) = self.parts.take()?;
+        leave(call, &mut exchange, &self.tasks);
+        Some(exchange)
     }
 
     fn end(&mut self, outcome: Outcome) {
-        if let Some((_, mut exchange)) = self.parts.take() {
+        if let Some((call, mut exchange)) = self.parts.take() {
             exchange.ends(outcome);
+            leave(call, &mut exchange, &self.tasks);
         }
     }
 }
@@ -173,20 +180,36 @@ impl Drop for UnderWay {
             exchange.ends(Outcome::Shutdown);
         } else if self.follow && call.progress().complete() {
             // Until the whole request has left, the gateway has no turn to run.
-            self.tasks.spawn(follow(call, exchange));
+            let tasks = self.tasks.clone();
+            self.tasks.spawn(async move { follow(call, exchange, &tasks).await });
+            return;
         }
+        leave(call, &mut exchange, &self.tasks);
+    }
+}
+
+/// Closes a call that has not come to its end. Its permit is passed on when the gateway has let go of it: earlier, the gateway
+/// would count the turn still and refuse the next.
+fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
+    if call.is_complete() {
+        return;
+    }
+    if let Some(permit) = exchange.take_permit() {
+        tasks.spawn(async move {
+            call.leave(LET_GO_WITHIN).await;
+            drop(permit);
+        });
     }
 }
 
 /// Reads a turn whose client has left to its end: the permit lasts as long as the gateway's work.
-async fn follow(mut call: Call, mut exchange: Exchange) {
+async fn follow(mut call: Call, mut exchange: Exchange, tasks: &Tasks) {
     let Some(revoked) = exchange.grant().map(|grant| grant.session().cancelled().clone()) else { return };
     // Stands unless this comes to its end.
     exchange.ends(Outcome::Shutdown);
     let finished = revoked
         .run_until_cancelled(async {
-            let waiting_for_head = !call.has_head();
-            if waiting_for_head {
+            if !call.has_head() {
                 match call.head().await {
                     // The gateway stops a stream that nobody reads.
                     Ok(head) if super::respond::is_event_stream(&head.headers) => return,
@@ -198,6 +221,7 @@ async fn follow(mut call: Call, mut exchange: Exchange) {
         })
         .await;
     exchange.ends(if finished.is_some() { Outcome::ClientGone } else { Outcome::Revoked });
+    leave(call, &mut exchange, tasks);
 }
 
 struct Passing {

@@ -140,6 +140,11 @@ impl Exchange {
         (self.permit, self.follow, self.audit) = (permit, follow, audit);
     }
 
+    /// Takes the permit out, for whoever waits until the gateway has let go of the turn.
+    pub(super) fn take_permit(&mut self) -> Option<TurnPermit> {
+        self.permit.take()
+    }
+
     /// Where the request body's fate can be read.
     pub fn sends(&mut self, body: Arc<BodyProgress>) {
         self.body = Some(body);
