@@ -10,4 +10,4 @@ mod sessions;
 
 pub use credential::{Carrier, Credential, SESSION_COOKIE, credential};
 pub use person::{Idle, Person, Session, SessionParts};
-pub use sessions::{Sessions, Touched};
+pub use sessions::{NotSignedIn, Sessions, Touched};

@@ -38,6 +38,15 @@ struct Maps {
     owners: DashMap<Uid, Uid>,
 }
 
+/// A token that opens no session.
+#[derive(Debug)]
+pub struct NotSignedIn {
+    /// Why.
+    pub reason: Reason,
+    /// Whose it was, where that is known: for the audit log, never a right to anything.
+    pub person: Option<Arc<Person>>,
+}
+
 /// All people and their live sessions. Clones are handles on the same maps.
 #[derive(Debug, Clone, Default)]
 pub struct Sessions(Arc<Maps>);
@@ -87,22 +96,24 @@ impl Sessions {
     /// every wait.
     ///
     /// # Errors
-    /// Why it opens none.
-    pub fn lookup(&self, token: &PresentedToken, now_ms: i64) -> Result<Arc<Session>, Reason> {
+    /// [`NotSignedIn`]
+    pub fn lookup(&self, token: &PresentedToken, now_ms: i64) -> Result<Arc<Session>, NotSignedIn> {
+        let stranger = |reason| NotSignedIn { reason, person: None };
         if token.kind == TokenKind::Bot {
-            return Err(Reason::CredentialKind);
+            return Err(stranger(Reason::CredentialKind));
         }
         let session = self.0.by_digest.get(&token.digest).map(|found| found.value().clone());
-        let session = session.ok_or(Reason::CredentialUnknown)?;
+        let session = session.ok_or_else(|| stranger(Reason::CredentialUnknown))?;
+        let refused = |reason| NotSignedIn { reason, person: Some(Arc::clone(session.person())) };
         if session.kind() != token.kind {
-            return Err(Reason::CredentialKind);
+            return Err(refused(Reason::CredentialKind));
         }
         if session.cancelled().is_cancelled() {
             let person = session.person().cancelled().is_cancelled();
-            return Err(if person { Reason::PersonDisabled } else { Reason::SessionRevoked });
+            return Err(refused(if person { Reason::PersonDisabled } else { Reason::SessionRevoked }));
         }
         if session.is_expired(now_ms) {
-            return Err(Reason::SessionExpired);
+            return Err(refused(Reason::SessionExpired));
         }
         session.touch(now_ms);
         Ok(session)
@@ -248,7 +259,7 @@ mod tests {
         }
 
         fn refusal(&self, token: &PresentedToken, now_ms: i64) -> Option<Reason> {
-            self.sessions.lookup(token, now_ms).err()
+            self.sessions.lookup(token, now_ms).err().map(|refused| refused.reason)
         }
     }
 

@@ -17,7 +17,7 @@ use super::routes::{NO_ROUTE, RouteKind};
 use crate::gateway::permits::TurnPermit;
 use crate::gateway::request_body::BodyProgress;
 use crate::gateway::runs::{FollowSlot, RunEnd, RunWatch};
-use crate::identity::Session;
+use crate::identity::Person;
 use crate::names::Identifier;
 use crate::telemetry::access::AccessRecord;
 use crate::telemetry::audit::{
@@ -39,7 +39,8 @@ pub struct Exchange {
     route: usize,
     template: &'static str,
     kind: Option<RouteKind>,
-    session: Option<Arc<Session>>,
+    // Whom records name; no right follows from it.
+    person: Option<Arc<Person>>,
     grant: Option<Grant>,
     status: Option<StatusCode>,
     reason: Option<Reason>,
@@ -80,7 +81,7 @@ impl Exchange {
             route: NO_ROUTE,
             template: "none",
             kind: None,
-            session: None,
+            person: None,
             grant: None,
             status: None,
             reason: None,
@@ -115,9 +116,9 @@ impl Exchange {
         self.peer
     }
 
-    /// The credential is this session's.
-    pub fn signed_in(&mut self, session: &Arc<Session>) {
-        self.session = Some(Arc::clone(session));
+    /// The credential is, or was, this person's.
+    pub fn concerns(&mut self, person: Option<Arc<Person>>) {
+        self.person = person;
     }
 
     /// The session may use this bot.
@@ -279,13 +280,13 @@ impl Exchange {
             AuditState::Reserved(_) | AuditState::None => {}
         }
         if self.outcome == Outcome::Revoked
-            && let Some(since) = self.session.as_ref().and_then(|session| session.revoked_for())
+            && let Some(since) = self.grant.as_ref().and_then(|grant| grant.session().revoked_for())
         {
             self.edge.metrics().revocation(since);
         }
         if let (Some(reason), Outcome::Refused) = (self.reason, self.outcome) {
             self.edge.metrics().refused(reason);
-            let person = self.session.as_ref().map(|session| session.person());
+            let person = self.person.as_ref();
             self.edge.audit().refusal(&RefusalRecord {
                 person: person.map(|person| (person.login(), person.uid())),
                 peer: self.peer,
@@ -322,7 +323,7 @@ impl Drop for Exchange {
         if let Some(log) = self.edge.access_log() {
             log.access(&AccessRecord {
                 request_id: self.request_text(),
-                login: self.session.as_ref().map(|session| session.person().login()),
+                login: self.person.as_ref().map(|person| person.login()),
                 bot: self.grant.as_ref().map(|grant| grant.bot().profile()),
                 method: self.method.as_str(),
                 route: self.template,

@@ -212,8 +212,13 @@ async fn answer(
             Err(reason) => return Err((abandoned(under_way), reason)),
         };
         let mut exchange = abandoned(under_way);
-        run_start::follow(&mut exchange, &body);
-        return whole(head, body, exchange).await;
+        // Once the run is followed its record is out of reach here, so it is waited for first. A run without one is stopped.
+        let recorded = exchange.opened().await;
+        run_start::follow(&mut exchange, &body, recorded.is_ok());
+        return match recorded {
+            Ok(()) => whole(head, body, exchange).await,
+            Err(reason) => Err((exchange, reason)),
+        };
     }
     if let Err(reason) = exchange.opened().await {
         return Err((abandoned(under_way), reason));

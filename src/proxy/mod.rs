@@ -154,9 +154,12 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
     }
     let head_lines = lines.iter().map(|line| (line.name.as_bytes(), line.value));
     let credential = credential(head_lines, edge.cookies_count).map_err(Refusal::of)?;
-    let session = edge.sessions.lookup(&credential.token, now).map_err(Refusal::of)?;
+    let session = edge.sessions.lookup(&credential.token, now).map_err(|refused| {
+        exchange.concerns(refused.person);
+        Refusal::of(refused.reason)
+    })?;
     // 4. The person's own bot, and no other.
-    exchange.signed_in(&session);
+    exchange.concerns(Some(session.person().clone()));
     let grant = Grant::new(session, &edge.directory, screened.target().profile()).map_err(Refusal::of)?;
     exchange.granted(grant.clone());
     // 5 and 6. Route, method; content coding, declared length, expectation.

@@ -131,7 +131,7 @@ impl Operator {
 
     /// What the data path would find.
     pub(crate) fn look_up(&self, token: &PresentedToken) -> Result<Arc<Session>, Reason> {
-        self.control.sessions().lookup(token, now_ms())
+        self.control.sessions().lookup(token, now_ms()).map_err(|refused| refused.reason)
     }
 
     /// Ends it as an edge would that stops.
