@@ -193,6 +193,9 @@ fn while_the_edge_serves_commands_take_effect_at_once() {
     assert_eq!((served.status(&first), served.status(&second)), (401, 401), "after {:?}", since.elapsed());
     let third = sign_in();
     assert_eq!(served.status(&third), 200);
+    assert_eq!(Call::get("/p/bot-bob/v1/models").bearer(&third).send(served.address).status, 401);
+    let shown = ground.ok(&["audit", "--login", "alice"], "");
+    assert!(shown.contains("reason=not_own_bot") && !shown.contains(&third), "{shown}");
     ground.ok(&["user", "disable", "alice"], "");
     assert_eq!(served.status(&third), 401);
     ground.ok(&["user", "enable", "alice"], "");
@@ -204,8 +207,6 @@ fn while_the_edge_serves_commands_take_effect_at_once() {
     let doctor = ground.run(&["doctor", "--json"], "");
     assert_eq!(doctor.code, Some(1));
     assert!(doctor.out.contains("wrong key"), "{}", doctor.out);
-    let shown = ground.ok(&["audit", "--login", "alice"], "");
-    assert!(shown.contains("refusal") && shown.contains("reason=") && !shown.contains(&third), "{shown}");
     served.child.stop(PATIENCE);
     ground.ok(&["user", "list"], "");
 }
