@@ -64,6 +64,9 @@ pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) 
         if let Poll::Ready(result) = connection.poll_without_shutdown(cx) {
             return Poll::Ready(result.is_ok());
         }
+        if pace.is_left() {
+            return Poll::Ready(false);
+        }
         if pace.is_idle() != idle {
             idle = !idle;
             if idle { gauge.idle() } else { gauge.active() }

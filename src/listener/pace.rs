@@ -85,6 +85,11 @@ impl Pace {
         matches!(self.phase(), Phase::Idle | Phase::First)
     }
 
+    /// Whether the client has left a request that is being served.
+    pub(super) fn is_left(&self) -> bool {
+        self.phase() == Phase::Busy && self.ended_by_client()
+    }
+
     /// Whether the client has closed its side.
     pub(super) fn ended_by_client(&self) -> bool {
         self.ended_by_client.load(Ordering::Relaxed)
@@ -184,6 +189,13 @@ impl AsyncWrite for Paced {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The engine does not read while it holds bytes of a further request, and so would not see its client leave. This
+        // costs a system call only when something has come.
+        if self.pace.phase() == Phase::Busy
+            && let Poll::Ready(Ok(0)) = self.stream.poll_peek(cx, &mut ReadBuf::new(&mut [0]))
+        {
+            self.pace.received(0);
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

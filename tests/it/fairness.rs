@@ -233,3 +233,24 @@ fn permits_come_back_however_a_turn_ends() {
     }
     edge.settles();
 }
+
+#[test]
+fn each_request_of_a_connection_is_its_own_persons() {
+    let edge = TestEdge::start();
+    let mut wire = Wire::connect(edge.address);
+    for round in 0..20 {
+        let login = ["alice", "bob", "carol"][round % 3];
+        wire.send(post(CHAT, edge.token(login), &chat("hello", false)));
+        let answer = wire.answer();
+        assert!(contains(&answer.body, &format!("I am bot-{login}.")), "{round}: {answer:?}");
+        wire.send(get("/v1/models", ""));
+        assert_eq!(wire.answer().status(), 401, "{round}: the one before it lends nothing");
+    }
+    // Sent all at once, answered in order.
+    let batch: String = ["alice", "bob", "carol", "bob"].map(|login| get("/v1/models", edge.token(login))).concat();
+    wire.send(batch);
+    for login in ["alice", "bob", "carol", "bob"] {
+        assert!(contains(&wire.answer().body, &format!("bot-{login}")));
+    }
+    edge.settles();
+}

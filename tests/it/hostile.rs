@@ -1,6 +1,7 @@
 //! A broken or hostile gateway: what must not pass does not, keys stay on their side, and no answer reaches the next
 //! request.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use botgate::cli::stand_in::{Misbehave, Misbehaviour};
@@ -269,4 +270,40 @@ fn a_gateway_that_closes_idle_connections_costs_no_request() {
     }
     let errors = "botgate_upstream_errors_total{gateway=\"main\",kind=\"head\"}";
     eventually("no request failed", Duration::from_secs(1), || edge.metric(errors) == Some(0.0));
+}
+
+#[test]
+fn a_turn_is_never_sent_twice_and_a_read_once_more() {
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let kept = Arc::clone(&log);
+    // Each connection answers once; the next request on it is taken and never answered.
+    let gateway = RawGateway::start(move |upstream| {
+        for number in 0..2 {
+            let Some(request) = upstream.request() else { return };
+            kept.lock().expect("no test panics under the lock").push(request.line);
+            if number == 0 {
+                upstream.say(json("200 OK", "{}"));
+            }
+        }
+    });
+    let edge = TestEdge::in_front_of(config(), gateway.address());
+    let sent = |target: &str| {
+        let log = log.lock().expect("no test panics under the lock");
+        log.iter().filter(|line| line.contains(target)).count()
+    };
+    let token = edge.token("alice");
+    let mut client = Wire::connect(edge.address);
+    let mut ask = |request: String| {
+        client.send(request);
+        client.answer().status()
+    };
+    assert_eq!(ask(get("/v1/models?warm", token)), 200);
+    assert_eq!(ask(get("/v1/models?again", token)), 200, "on a fresh connection");
+    assert_eq!(sent("?again"), 2);
+    assert_eq!(ask(post("/v1/runs/run_1/stop", token, "")), 502, "a change may have been made");
+    assert_eq!(sent("/stop"), 1);
+    assert_eq!(ask(get("/v1/models?warm", token)), 200);
+    assert_eq!(ask(post(CHAT, token, &chat("hello", false))), 502);
+    assert_eq!(sent(CHAT), 1);
+    edge.settles();
 }

@@ -195,3 +195,16 @@ fn a_slow_reader_slows_the_gateway_down() {
     assert!(rest.len() <= TOTAL && rest.len() > TOTAL - (1 << 20), "{}", rest.len());
     edge.settles();
 }
+
+#[test]
+fn a_client_that_had_more_to_ask_takes_its_turn_with_it_too() {
+    for ahead in ["\r\n", "GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"] {
+        let edge = TestEdge::with(config(), |options| options.keepalive = Duration::from_secs(600));
+        let mut wire = Wire::connect(edge.address);
+        wire.send(post(CHAT, edge.token("alice"), &chat("SILENCE:60", true)) + ahead);
+        wire.until("I am");
+        drop(wire);
+        eventually("the turn is interrupted", Duration::from_secs(1), || edge.stand_in.interrupted() == 1);
+        edge.settles();
+    }
+}
