@@ -2,7 +2,11 @@
 //!
 //! Every call is a POST with a JSON object. Names in bodies, never in paths, so that no log of paths names anybody.
 
+mod findings;
+
 use serde::{Deserialize, Serialize};
+
+pub use findings::{Contract, Contracts, Fact, FactState, Finding, Findings, Health};
 
 use crate::names::{GatewayName, Login, ProfileName, Role, Uid};
 
@@ -319,36 +323,6 @@ pub struct Reconciled {
     pub orphans: Vec<Deleted>,
 }
 
-/// One thing that doctor looked at.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Finding {
-    /// What was looked at.
-    pub check: String,
-    /// How it is.
-    pub state: Health,
-    /// What was found, and what to do.
-    pub message: String,
-}
-
-/// How a thing is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Health {
-    /// As it must be.
-    Fine,
-    /// Works, but see the message.
-    Warning,
-    /// Must be mended.
-    Wrong,
-}
-
-/// What doctor found.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Findings {
-    /// In the order looked at.
-    pub findings: Vec<Finding>,
-}
-
 /// An answer other than success.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Failed {
@@ -358,47 +332,4 @@ pub struct Failed {
     pub message: String,
     /// What to do next.
     pub next: Option<String>,
-}
-
-/// What the contract check found.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Contracts {
-    /// One for each configured gateway.
-    pub gateways: Vec<Contract>,
-}
-
-/// What the contract check found on one gateway.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Contract {
-    /// Which.
-    pub gateway: GatewayName,
-    /// One for each fact that was tried.
-    pub facts: Vec<Fact>,
-    /// Why none was tried.
-    pub untried: Option<String>,
-}
-
-/// One fact about a gateway.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Fact {
-    /// Its stable name.
-    pub name: String,
-    /// What the edge relies on.
-    pub fact: String,
-    /// Whether it holds.
-    pub state: FactState,
-    /// How it is broken, or why it is untried.
-    pub how: Option<String>,
-}
-
-/// Whether a fact holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FactState {
-    /// As the edge needs it.
-    Holds,
-    /// The gateway answered otherwise.
-    Broken,
-    /// Nothing can be said.
-    Untried,
 }
