@@ -212,7 +212,12 @@ async fn answer(
             Err(reason) => return Err((abandoned(under_way), reason)),
         };
         let mut exchange = abandoned(under_way);
-        run_start::follow(&mut exchange, &body);
+        // Looked at before the record goes to whoever follows the run.
+        let opened = exchange.opened().await;
+        run_start::follow(&mut exchange, &body, opened.is_err());
+        if let Err(reason) = opened {
+            return Err((exchange, reason));
+        }
         return whole(head, body, exchange).await;
     }
     if let Err(reason) = exchange.opened().await {

@@ -21,14 +21,17 @@ struct Started {
     run_id: Identifier,
 }
 
-/// Reads the run's identifier from the gateway's answer and has it followed to its end.
-pub(super) fn follow(exchange: &mut Exchange, answer: &[u8]) {
+/// Reads the run's identifier from the gateway's answer and has it followed to its end. `stop`: it must not go on.
+pub(super) fn follow(exchange: &mut Exchange, answer: &[u8], stop: bool) {
     let Ok(Started { run_id }) = serde_json::from_slice(answer) else {
         tracing::warn!(request_id = ?exchange.request_id(), "the gateway's answer names no run; it cannot be followed");
         return;
     };
     let Some(grant) = exchange.grant() else { return };
-    let (watch, revoked) = (grant.run_watch(run_id.clone()), grant.session().cancelled().clone());
+    let (watch, revoked) = (grant.run_watch(run_id.clone()), grant.session().cancelled().child_token());
+    if stop {
+        revoked.cancel();
+    }
     exchange.run_started(run_id, watch, revoked);
 }
 
