@@ -22,8 +22,10 @@ use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 use crate::telemetry::metrics::UpstreamErrorKind;
 
-/// How long a gateway may take to notice that a stream is read no more. A turn let in earlier would find its place taken.
+/// How long a busy gateway may take to notice that what it writes is read no more.
 const NOTICE: Duration = Duration::from_secs(1);
+/// Longest pause between two writes of a gateway: its keepalive comment. It notices a client's leaving by writing alone.
+const COMMENT: Duration = Duration::from_secs(10);
 
 /// An answer was cut. The client sees a connection that ends without the answer's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,12 +162,21 @@ impl UnderWay {
             return;
         }
         if let Some((tasks, permit)) = self.tasks.take().zip(exchange.take_permit()) {
+            let pause = until_noticed(call.quiet(), call.rhythm());
             tasks.spawn(async move {
                 let _permit = permit;
-                tokio::time::sleep(NOTICE).await;
+                tokio::time::sleep(pause).await;
             });
         }
     }
+}
+
+/// When a gateway will have noticed that a stream was left: a stream that keeps its rhythm is written soon, one that has
+/// fallen silent at the next comment.
+fn until_noticed(quiet: Duration, rhythm: Duration) -> Duration {
+    let soon = rhythm * 4;
+    let due = if quiet < soon { soon.min(COMMENT) } else { COMMENT };
+    NOTICE + due.saturating_sub(quiet)
 }
 
 impl Drop for UnderWay {
@@ -196,7 +207,7 @@ async fn follow(mut call: Call, mut exchange: Exchange) {
                     // The gateway stops a stream that nobody reads, once it has noticed.
                     Ok(head) if super::respond::is_event_stream(&head.headers) => {
                         drop(call);
-                        tokio::time::sleep(NOTICE).await;
+                        tokio::time::sleep(until_noticed(Duration::ZERO, Duration::ZERO)).await;
                         return;
                     }
                     Ok(_) => {}
@@ -259,5 +270,22 @@ impl Passing {
     fn poll_revoked(&mut self, token: CancellationToken, cx: &mut Context<'_>) -> bool {
         let revoked = self.revoked.get_or_insert_with(|| Box::pin(token.cancelled_owned()));
         revoked.as_mut().poll(cx).is_ready()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moving_stream_is_written_soon_and_a_silent_one_at_the_next_comment() {
+        let noticed =
+            |quiet, rhythm| until_noticed(Duration::from_millis(quiet), Duration::from_millis(rhythm)).as_millis();
+        assert_eq!([noticed(50, 100), noticed(0, 5_000)], [1_350, 11_000]);
+        // The first piece comes with the head: that is no rhythm to go by.
+        assert_eq!(
+            [noticed(0, 0), noticed(100, 5), noticed(9_000, 0), noticed(60_000, 0)],
+            [11_000, 10_900, 2_000, 1_000]
+        );
     }
 }
