@@ -85,6 +85,9 @@ pub struct Call {
     progress: Arc<BodyProgress>,
     deadlines: CallDeadlines,
     last_active: Instant,
+    // When the head came, and how many pieces of the body have come since.
+    head_at: Option<Instant>,
+    pieces: u32,
     alarm: Pin<Box<Sleep>>,
 }
 
@@ -102,6 +105,8 @@ impl Call {
             progress,
             deadlines,
             last_active: now,
+            head_at: None,
+            pieces: 0,
             alarm: Box::pin(tokio::time::sleep_until(now + deadlines.head)),
         }
     }
@@ -128,6 +133,7 @@ impl Call {
                 let (head, body) = response.into_parts();
                 self.body = Some(body);
                 self.last_active = Instant::now();
+                self.head_at = Some(self.last_active);
                 Poll::Ready(Ok(head))
             }
             Poll::Ready(Err(mut error)) => {
@@ -168,6 +174,7 @@ impl Call {
             match polled {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.last_active = Instant::now();
+                    self.pieces = self.pieces.saturating_add(1);
                     if let Ok(data) = frame.into_data() {
                         return Poll::Ready(Some(Ok(data)));
                     }
@@ -183,6 +190,16 @@ impl Call {
                 Poll::Pending => return self.poll_idle(cx).map(|error| Some(Err(error))),
             }
         }
+    }
+
+    /// The mean time between two pieces of the answer's body so far; zero before the first.
+    pub fn rhythm(&self) -> Duration {
+        self.head_at.map_or(Duration::ZERO, |at| self.last_active.duration_since(at)) / self.pieces.max(1)
+    }
+
+    /// How long nothing has come from the gateway.
+    pub fn quiet(&self) -> Duration {
+        self.last_active.elapsed()
     }
 
     /// The alarm is moved only when it goes off, so that a busy stream pays nothing for its deadline.
@@ -217,6 +234,11 @@ impl Call {
     /// As [`Call::poll_data`].
     pub async fn data(&mut self) -> Option<Result<Bytes, CallError>> {
         std::future::poll_fn(|cx| self.poll_data(cx)).await
+    }
+
+    /// Whether the gateway still holds its end of the connection, as far as is known.
+    pub fn is_open(&self) -> bool {
+        self.link.is_some()
     }
 
     /// Whether the response head has come.

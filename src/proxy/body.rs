@@ -21,8 +21,10 @@ use crate::gateway::call::{Call, CallError};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 
-/// How long a gateway may take to notice that an answer is read no more. A turn let in earlier would find its place taken.
+/// How long a busy gateway may take to notice that what it writes is read no more.
 const NOTICE: Duration = Duration::from_secs(1);
+/// Longest pause between two writes of a gateway: its keepalive comment. It notices a client's leaving by writing alone.
+const COMMENT: Duration = Duration::from_secs(10);
 
 /// An answer was cut. The client sees a connection that ends without the answer's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,21 +191,29 @@ impl Drop for UnderWay {
     }
 }
 
-/// Closes a call that has not come to its end. Its permit is passed on when the gateway has let go of it: earlier, the gateway
-/// would count the turn still and refuse the next.
+/// Closes a call that has not come to its end. Its permit is passed on when the gateway will have noticed: whoever was let in
+/// earlier would find the place taken and be answered 429.
 fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
-    if call.is_complete() {
+    // A gateway that has closed the connection itself has ended the turn.
+    if call.is_complete() || !call.is_open() {
         return;
     }
     if let Some(permit) = exchange.take_permit() {
+        let noticed_at = Instant::now() + until_noticed(call.quiet(), call.rhythm());
         tasks.spawn(async move {
-            let left_at = Instant::now();
             call.leave(NOTICE).await;
-            // A gateway may close its connection before it has ended the turn.
-            tokio::time::sleep_until(left_at + NOTICE).await;
+            tokio::time::sleep_until(noticed_at).await;
             drop(permit);
         });
     }
+}
+
+/// When a gateway will have noticed that an answer was left: a stream that keeps its rhythm is written soon, one that has fallen
+/// silent at the next comment.
+fn until_noticed(quiet: Duration, rhythm: Duration) -> Duration {
+    let soon = rhythm * 4;
+    let due = if quiet < soon { soon.min(COMMENT) } else { COMMENT };
+    NOTICE + due.saturating_sub(quiet)
 }
 
 /// Reads a turn whose client has left to its end: the permit lasts as long as the gateway's work.
@@ -286,5 +296,22 @@ impl Passing {
     fn poll_revoked(&mut self, token: CancellationToken, cx: &mut Context<'_>) -> bool {
         let revoked = self.revoked.get_or_insert_with(|| Box::pin(token.cancelled_owned()));
         revoked.as_mut().poll(cx).is_ready()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moving_stream_is_written_soon_and_a_silent_one_at_the_next_comment() {
+        let noticed =
+            |quiet, rhythm| until_noticed(Duration::from_millis(quiet), Duration::from_millis(rhythm)).as_millis();
+        assert_eq!([noticed(50, 100), noticed(0, 5_000)], [1_350, 11_000]);
+        // The first piece comes with the head: that is no rhythm to go by.
+        assert_eq!(
+            [noticed(0, 0), noticed(100, 5), noticed(9_000, 0), noticed(60_000, 0)],
+            [11_000, 10_900, 2_000, 1_000]
+        );
     }
 }

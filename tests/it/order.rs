@@ -180,7 +180,7 @@ fn a_body_is_not_read_while_its_turn_waits() {
     let (early, end) = asking.rest(Duration::from_millis(200));
     assert!(early.is_empty() && end == End::Open, "{:?}", String::from_utf8_lossy(&early));
     drop(running);
-    eventually("the left turn's permit passes on", Duration::from_secs(5), || edge.turns.queued() < 2);
+    eventually("the left turn's permit passes on", Duration::from_secs(20), || edge.turns.queued() < 2);
     assert_eq!(asking.head(), ["HTTP/1.1 100 Continue"]);
     asking.send(&body);
     assert_eq!(asking.answer().status(), 200);

@@ -79,10 +79,10 @@ fn two_hundred_reads_and_twenty_turns_at_once_are_each_ones_own() {
         }
     });
 
-    for whose in 0..people.len() {
-        let calls = gateway.model().turns_with(&format!("nonce-{}-", people[whose]));
+    for person in people {
+        let calls = gateway.model().turns_with(&format!("nonce-{person}-"));
         assert_eq!(calls.len(), TURNS / 2, "each turn ran once");
-        let key = Bot::of(people[whose]).provider_key;
+        let key = Bot::of(person).provider_key;
         assert!(calls.iter().all(|call| call.provider_key == key), "{calls:?}");
     }
     botgate.settles();
@@ -100,4 +100,38 @@ fn two_hundred_reads_and_twenty_turns_at_once_are_each_ones_own() {
     assert!((TURNS..=TURNS + LEFT).contains(&opened), "{opened}");
     assert!(botgate.stop(), "{}", botgate.output());
     drop(gateway);
+}
+
+/// The gateway counts a silent stream that was left until it next writes; whoever waits is let in after that, not refused.
+#[test]
+fn a_turn_that_waits_gets_the_place_of_a_silent_stream_that_was_left() {
+    let people = ["alice", "bob"];
+    let gateway = RealGateway::start(Release::Current, &people.map(Bot::of));
+    let limits = "turns_per_person = 10\nqueue_wait = \"60s\"".to_owned();
+    let mut botgate = Botgate::new(&Setup { limits, ..setup(&gateway) });
+    let [alice, bob] = people.map(|login| {
+        botgate.add(login, &Bot::of(login));
+        botgate.session(login)
+    });
+    botgate.serve_until_ready();
+    let address = botgate.address();
+    let hold = |n| {
+        let call = Call::post("/v1/chat/completions", &chat(&format!("HOLD number {n}"), true)).bearer(&alice);
+        let mut stream = call.open(address);
+        assert_eq!(stream.status, 200);
+        stream.read_until("data:");
+        stream
+    };
+    let mut held: Vec<_> = (0..10).map(hold).collect();
+    let bobs = Call::post("/v1/chat/completions", &chat("ECHO:his-turn", true)).bearer(&bob);
+    let waiting = std::thread::spawn(move || bobs.open(address));
+    eventually("bob's turn waits", SOON, || botgate.turns() == (10.0, 1.0));
+    drop(held.remove(0));
+    let answer = waiting.join().expect("bob is answered");
+    assert_eq!(answer.status, 200);
+    // The gateway has fewer threads than turns: bob's would wait behind those that are held.
+    gateway.model().release();
+    assert_eq!(said(&answer.finish()), "his-turn");
+    drop(held);
+    botgate.settles();
 }
