@@ -18,8 +18,11 @@ const CHAT: &str = "/v1/chat/completions";
 /// Within which a revocation is to have its effect.
 const SOON: Duration = Duration::from_secs(1);
 
+/// Takes the right of a session and its person away.
+type Revoke = fn(&TestEdge, &Uid, &Uid);
+
 /// Each way to take a session's right away.
-const WAYS: [(&str, fn(&TestEdge, &Uid, &Uid)); 5] = [
+const WAYS: [(&str, Revoke); 5] = [
     ("the session is revoked", |edge, session, _| {
         assert!(edge.edge.parts().sessions.revoke_session(session));
     }),

@@ -15,7 +15,6 @@ pub(crate) struct Upstream {
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     pub(crate) line: String,
-    pub(crate) body: Vec<u8>,
 }
 
 impl Upstream {
@@ -36,7 +35,7 @@ impl Upstream {
         }
         let mut body = vec![0; length];
         self.reader.read_exact(&mut body).ok()?;
-        Some(Arrived { line: line.trim_end().to_owned(), body })
+        Some(Arrived { line: line.trim_end().to_owned() })
     }
 
     /// Reads one request's head, says these bytes and waits for the edge to go away.
