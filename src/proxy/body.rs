@@ -23,8 +23,6 @@ use crate::telemetry::audit::Outcome;
 
 /// How long a busy gateway may take to notice that what it writes is read no more.
 const NOTICE: Duration = Duration::from_secs(1);
-/// Longest pause between two writes of a gateway: its keepalive comment. It notices a client's leaving by writing alone.
-const COMMENT: Duration = Duration::from_secs(10);
 
 /// An answer was cut. The client sees a connection that ends without the answer's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +197,8 @@ fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
         return;
     }
     if let Some(permit) = exchange.take_permit() {
-        let noticed_at = Instant::now() + until_noticed(call.quiet(), call.rhythm());
+        let noticed_at =
+            Instant::now() + until_noticed(call.quiet(), call.rhythm(), exchange.edge().parts().gateway_pause);
         tasks.spawn(async move {
             call.leave(NOTICE).await;
             tokio::time::sleep_until(noticed_at).await;
@@ -209,10 +208,10 @@ fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
 }
 
 /// When a gateway will have noticed that an answer was left: a stream that keeps its rhythm is written soon, one that has fallen
-/// silent at the next comment.
-fn until_noticed(quiet: Duration, rhythm: Duration) -> Duration {
+/// silent after the longest pause that the gateway makes.
+fn until_noticed(quiet: Duration, rhythm: Duration, pause: Duration) -> Duration {
     let soon = rhythm * 4;
-    let due = if quiet < soon { soon.min(COMMENT) } else { COMMENT };
+    let due = if quiet < soon { soon.min(pause) } else { pause };
     NOTICE + due.saturating_sub(quiet)
 }
 
@@ -305,8 +304,10 @@ mod tests {
 
     #[test]
     fn a_moving_stream_is_written_soon_and_a_silent_one_at_the_next_comment() {
-        let noticed =
-            |quiet, rhythm| until_noticed(Duration::from_millis(quiet), Duration::from_millis(rhythm)).as_millis();
+        let noticed = |quiet, rhythm| {
+            let (quiet, rhythm) = (Duration::from_millis(quiet), Duration::from_millis(rhythm));
+            until_noticed(quiet, rhythm, Duration::from_secs(10)).as_millis()
+        };
         assert_eq!([noticed(50, 100), noticed(0, 5_000)], [1_350, 11_000]);
         // The first piece comes with the head: that is no rhythm to go by.
         assert_eq!(

@@ -35,6 +35,8 @@ pub struct EdgeParts {
     pub limits: Limits,
     /// Bounds on waiting.
     pub deadlines: Deadlines,
+    /// Longest pause between two writes of a gateway: it notices by writing alone that a stream is read no more.
+    pub gateway_pause: Duration,
     /// Permits, one entry per gateway in the order of the configuration.
     pub turns: Vec<Turns>,
     /// Further request headers to let through, one entry per gateway.

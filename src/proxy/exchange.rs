@@ -217,14 +217,14 @@ impl Exchange {
     }
 
     /// The request started a run: permit and record go to whoever follows it to its end.
-    pub fn run_started(&mut self, run: Identifier, watch: RunWatch, revoked: CancellationToken) {
+    pub fn run_started(&mut self, run: Identifier, watch: RunWatch, revoked: CancellationToken, status: StatusCode) {
         let Some(slot) = self.follow.take() else { return };
         self.run = Some(run.clone());
         let turn = match std::mem::replace(&mut self.audit, AuditState::None) {
             AuditState::Open(turn) => Some(turn),
             AuditState::None | AuditState::Change(_) | AuditState::Reserved(_) => None,
         };
-        let (started, bytes_in, status) = (self.started, self.bytes_in(), self.status);
+        let (started, bytes_in) = (self.started, self.bytes_in());
         slot.follow(
             watch,
             self.permit.take(),
@@ -232,7 +232,7 @@ impl Exchange {
             Box::new(move |end| {
                 if let Some(turn) = turn {
                     turn.close(CloseRecord {
-                        status: status.map(|status| status.as_u16()),
+                        status: Some(status.as_u16()),
                         outcome: outcome_of(end),
                         reason: None,
                         bytes_in,

@@ -214,7 +214,7 @@ async fn answer(
         let mut exchange = abandoned(under_way);
         // Once the run is followed its record is out of reach here, so it is waited for first. A run without one is stopped.
         let recorded = exchange.opened().await;
-        run_start::follow(&mut exchange, &body, recorded.is_ok());
+        run_start::follow(&mut exchange, head.status, &body, recorded.is_ok());
         return match recorded {
             Ok(()) => whole(head, body, exchange).await,
             Err(reason) => Err((exchange, reason)),

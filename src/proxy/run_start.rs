@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use http::Response;
+use http::{Response, StatusCode};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
@@ -22,7 +22,7 @@ struct Started {
 }
 
 /// Reads the run's identifier from the gateway's answer and has it followed to its end, or stopped when it may not run.
-pub(super) fn follow(exchange: &mut Exchange, answer: &[u8], may_run: bool) {
+pub(super) fn follow(exchange: &mut Exchange, status: StatusCode, answer: &[u8], may_run: bool) {
     let Ok(Started { run_id }) = serde_json::from_slice(answer) else {
         tracing::warn!(request_id = ?exchange.request_id(), "the gateway's answer names no run; it cannot be followed");
         return;
@@ -32,7 +32,7 @@ pub(super) fn follow(exchange: &mut Exchange, answer: &[u8], may_run: bool) {
     if !may_run {
         revoked.cancel();
     }
-    exchange.run_started(run_id, watch, revoked);
+    exchange.run_started(run_id, watch, revoked, status);
 }
 
 /// The run that a request for its events, or for its stop, may see end.

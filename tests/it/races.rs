@@ -269,7 +269,7 @@ fn in_the_middle_of_a_stream_that_its_client_does_not_read() {
         },
         |edge, (_, _, left), _wire, way| {
             eventually(&format!("{way}: the gateway is left"), SOON, || left.load(Ordering::SeqCst));
-            eventually("the permit is back", SOON, || edge.turns.in_flight() == 0);
+            eventually("the permit is back", 5 * SOON, || edge.turns.in_flight() == 0);
             eventually("the client's connection is gone", SOON, || edge.connections() == 0);
         },
     );

@@ -37,6 +37,9 @@ pub struct Running {
     lock: Option<DataDirLock>,
 }
 
+/// Hermes writes a keepalive comment into a silent stream this often.
+const KEEPALIVE_COMMENT: Duration = Duration::from_secs(10);
+
 impl Running {
     /// Starts an edge; control work runs on the runtime that this is called on.
     ///
@@ -162,6 +165,7 @@ fn edge(
         routes,
         limits: config.limits.clone(),
         deadlines: config.deadlines.clone(),
+        gateway_pause: KEEPALIVE_COMMENT,
         turns: turns.collect(),
         forward_headers: config.gateways.iter().map(|gateway| gateway.forward_headers.clone()).collect(),
         cookies_count: config.insecure_loopback_cookies,

@@ -162,6 +162,7 @@ impl TestEdge {
             routes,
             limits: config.limits,
             deadlines: config.deadlines,
+            gateway_pause: Duration::from_millis(200),
             turns: vec![turns.clone()],
             forward_headers: vec![config.gateways[0].forward_headers.clone()],
             cookies_count: true,
