@@ -112,6 +112,17 @@ async fn disabling_refuses_and_cuts_and_enabling_brings_sessions_back_also_after
 }
 
 #[tokio::test]
+async fn enabling_somebody_who_is_in_cuts_nothing() {
+    let ground = Ground::new();
+    let (operator, _) = ground.open().await;
+    operator.with_bot("alice", &ground.alice).await;
+    let (token, _) = operator.sign_in("alice").await;
+    let held = operator.look_up(&token).expect("a fresh session opens");
+    Operator::done(operator.call("/user/enable", by("alice")).await);
+    assert!(!held.cancelled().is_cancelled() && operator.look_up(&token).is_ok());
+}
+
+#[tokio::test]
 async fn lockdown_revokes_for_good_and_names_the_keys_to_change() {
     let ground = Ground::new();
     let (operator, _) = ground.open().await;
@@ -142,6 +153,22 @@ async fn who_is_to_be_refused_is_refused_also_when_the_store_fails() {
     let (_, failed) = operator.call("/lockdown", json!({ "login": null })).await;
     assert_eq!(failed["code"], "not_stored");
     assert!(operator.look_up(&bob).is_err());
+}
+
+#[tokio::test]
+async fn what_is_to_be_revoked_is_cut_also_when_the_store_fails() {
+    let ground = Ground::new();
+    let (operator, _) = ground.open().await;
+    operator.with_bot("alice", &ground.alice).await;
+    let ((first, id), (second, _)) = (operator.sign_in("alice").await, operator.sign_in("alice").await);
+    operator.control.store().close().await.expect("the store closes");
+    for (ids, login, still) in [(json!([id]), json!(null), true), (json!([]), json!("alice"), false)] {
+        let asked = json!({ "kind": "session", "ids": ids, "login": login });
+        let (_, failed) = operator.call("/session/revoke", asked).await;
+        assert_eq!(failed["code"], "not_stored", "{failed}");
+        assert!(operator.look_up(&first).is_err());
+        assert_eq!(operator.look_up(&second).is_ok(), still);
+    }
 }
 
 #[tokio::test]
