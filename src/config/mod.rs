@@ -94,7 +94,7 @@ pub struct Routes {
 #[derive(Debug, Clone)]
 pub struct ExtraRoute {
     /// The method, upper case.
-    pub method: String,
+    pub method: &'static str,
     /// Path below `/p/<profile>`, with `{id}` for an identifier segment.
     pub template: String,
     /// Whether it runs the agent and so needs a permit.

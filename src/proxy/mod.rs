@@ -144,7 +144,7 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
     let screened = Screened::new(engine::view(parts, &lines), &edge.hosts)?;
     // 2. The edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
     if let Some(response) = own_pages::serve(&screened) {
-        exchange.on_route(routes::OWN_PAGE, "/health", None);
+        exchange.on_route(routes::OWN_PAGE, "GET", "/health");
         return response.map(Decision::OwnPage);
     }
     // 3. Store, credential, person and bot.
@@ -164,7 +164,7 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
     exchange.granted(grant.clone());
     // 5 and 6. Route, method; content coding, declared length, expectation.
     let route = narrow::narrow(&screened, &edge.routes, edge.limits.max_body_bytes)?;
-    exchange.on_route(route.label(), route.template(), Some(route.kind()));
+    exchange.on_route(route.label(), route.method(), route.template());
     Ok(Decision::Forward { grant, kind: route.kind() })
 }
 

@@ -127,6 +127,9 @@ fn show(reason: Reason) -> Shown {
             "unknown_host",
             "This host name is not served here; see listen.public_url and listen.additional_hosts.",
         ),
+        Reason::TargetTooLong => {
+            shown(StatusCode::URI_TOO_LONG, REQUEST, "target_too_long", "The request target is too long.")
+        }
         Reason::HeadTooLarge => shown(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             REQUEST,
