@@ -137,7 +137,7 @@ pub struct Deadlines {
     pub keep_alive: Duration,
     /// A client that takes no byte of its answer.
     pub write: Duration,
-    /// Longest silence inside a request body; slower than 1 KiB/s over this time is cut.
+    /// Longest silence inside a request body, and longest wait for it beyond what 1 KiB/s takes.
     pub body: Duration,
     /// Time that running turns get at shutdown.
     pub drain: Duration,

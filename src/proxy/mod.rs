@@ -29,6 +29,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use http::{Request, Response, request};
 use hyper::body::Incoming;
@@ -148,13 +149,12 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
         return response.map(Decision::OwnPage);
     }
     // 3. Store, credential, person and bot.
-    let now = now_ms();
-    if edge.freshness.is_stale(now) {
+    if edge.freshness.is_stale(Instant::now()) {
         return Err(Refusal::of(Reason::StoreStale));
     }
     let head_lines = lines.iter().map(|line| (line.name.as_bytes(), line.value));
     let credential = credential(head_lines, edge.cookies_count).map_err(Refusal::of)?;
-    let session = edge.sessions.lookup(&credential.token, now).map_err(|refused| {
+    let session = edge.sessions.lookup(&credential.token, now_ms()).map_err(|refused| {
         exchange.concerns(refused.person);
         Refusal::of(refused.reason)
     })?;
