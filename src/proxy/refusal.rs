@@ -14,7 +14,7 @@ use super::body::EdgeBody;
 use crate::telemetry::reason::Reason;
 
 /// What OpenAI's SDKs read before they repeat a request.
-const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+pub(super) const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// A request that is not served, and why.
 #[derive(Debug)]
