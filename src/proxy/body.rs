@@ -21,6 +21,8 @@ use crate::gateway::call::{Call, CallError};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 
+/// How long a gateway that was left may go on talking before its connection is reset: it is to be rid of it within a second.
+const LET_GO: Duration = Duration::from_millis(500);
 /// How long a busy gateway may take to notice that what it writes is read no more.
 const NOTICE: Duration = Duration::from_secs(1);
 
@@ -200,7 +202,7 @@ fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
         let noticed_at =
             Instant::now() + until_noticed(call.quiet(), call.rhythm(), exchange.edge().parts().gateway_pause);
         tasks.spawn(async move {
-            call.leave(NOTICE).await;
+            call.leave(LET_GO).await;
             tokio::time::sleep_until(noticed_at).await;
             drop(permit);
         });
