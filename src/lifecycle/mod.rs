@@ -37,7 +37,7 @@ pub use open::{OpenError, audit_key};
 pub use proof::Proof;
 pub use same_user::{SameUser, same_user};
 pub use sessions::{ISSUE_MAX, Issue, Issued, Revocation};
-pub use upkeep::run_upkeep;
+pub use upkeep::{run_upkeep, watch_users};
 
 use crate::config::Config;
 use crate::directory::{Directory, GatewayTarget};

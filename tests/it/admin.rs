@@ -319,3 +319,22 @@ async fn doctor_tells_a_gateway_that_takes_the_default_key() {
     let broken: Vec<_> = facts.iter().filter(|fact| fact["state"] == "broken").map(|fact| &fact["name"]).collect();
     assert!(broken.contains(&&json!("default-key-refused")), "{broken:?}");
 }
+
+#[tokio::test]
+async fn a_gateway_that_comes_up_as_the_edges_own_user_is_not_served() {
+    let ground = Ground::new();
+    let text = std::fs::read_to_string(ground.config()).expect("the configuration file");
+    std::fs::write(ground.config(), text.replace("allow_same_user = true\n", "")).expect("the configuration file");
+    let (operator, _) = ground.open().await;
+    operator.with_bot("alice", &ground.alice).await;
+    let gateway = &operator.control.gateways()[0];
+    assert_eq!(gateway.standing(), GatewayStanding::Proved);
+    operator.control.look_at_users().await;
+    assert_eq!(gateway.standing(), GatewayStanding::ProofFailed);
+    let proved = operator.call("/bot/prove", by("alice")).await;
+    assert_eq!(Operator::done(proved)["verdict"], "proved");
+    assert_eq!(gateway.standing(), GatewayStanding::ProofFailed, "no proof brings it back");
+    ground.stand_in.stop();
+    operator.control.look_at_users().await;
+    assert_eq!(gateway.standing(), GatewayStanding::ProofFailed, "who does not listen is nobody else");
+}

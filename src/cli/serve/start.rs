@@ -14,7 +14,7 @@ use crate::admin::{AdminSocket, serve_probes};
 use crate::config::{Config, Host};
 use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
-use crate::lifecycle::{Control, run_upkeep, same_user};
+use crate::lifecycle::{Control, run_upkeep, same_user, watch_users};
 use crate::listener::{self, DataPath};
 use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes};
 use crate::store::{DataDirLock, RunRow};
@@ -68,6 +68,7 @@ impl Running {
         freshness.heard(Instant::now());
         tasks.spawn(keep_fresh(control.store().clone(), freshness, tasks.stopping().clone()));
         tasks.spawn(run_upkeep(control.clone(), tasks.stopping().clone()));
+        tasks.spawn(watch_users(control.clone(), tasks.stopping().clone()));
         let admin = AdminSocket::bind(&config.data_dir).map_err(ServeError::Admin)?;
         tasks.spawn(admin.run(control.clone(), tasks.clone()));
         let metrics_address = match config.metrics_address {
