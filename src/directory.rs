@@ -5,7 +5,7 @@
 //! decide who may use a bot.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -34,6 +34,7 @@ pub struct GatewayTarget {
     url: GatewayUrl,
     host: HeaderValue,
     standing: AtomicU8,
+    barred: AtomicBool,
 }
 
 impl GatewayTarget {
@@ -42,7 +43,7 @@ impl GatewayTarget {
         let host = HeaderValue::from_str(url.authority())
             // GatewayUrl holds an authority that http::Uri has parsed, which is visible ASCII.
             .expect("an authority is a header value");
-        GatewayTarget { name, index, url, host, standing: AtomicU8::new(0) }
+        GatewayTarget { name, index, url, host, standing: AtomicU8::new(0), barred: AtomicBool::new(false) }
     }
 
     /// Configured name.
@@ -65,8 +66,11 @@ impl GatewayTarget {
         &self.host
     }
 
-    /// What the proof last said.
+    /// What the proof last said; failed while the gateway is barred.
     pub fn standing(&self) -> GatewayStanding {
+        if self.barred.load(Ordering::Acquire) {
+            return GatewayStanding::ProofFailed;
+        }
         match self.standing.load(Ordering::Acquire) {
             1 => GatewayStanding::Proved,
             2 => GatewayStanding::ProofFailed,
@@ -82,6 +86,11 @@ impl GatewayTarget {
             GatewayStanding::ProofFailed => 2,
         };
         self.standing.store(value, Ordering::Release);
+    }
+
+    /// Takes it out of service whatever its proof says, or no longer; true when that is a change.
+    pub fn bar(&self, barred: bool) -> bool {
+        self.barred.swap(barred, Ordering::AcqRel) != barred
     }
 }
 

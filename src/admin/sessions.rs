@@ -58,10 +58,9 @@ pub(super) async fn list(ctl: Ctl, Body(asked): Body<ListSessions>) -> Answer<Se
 }
 
 pub(super) async fn revoke(ctl: Ctl, by: By, Body(asked): Body<Revoke>) -> Answer<Revoked> {
-    let kind = kind(asked.kind);
     let done = match asked.login {
-        Some(login) if asked.ids.is_empty() => ctl.revoke_of(*by, kind, &login).await?,
-        None if asked.ids.len() <= REVOKE_MAX => ctl.revoke_ids(*by, kind, asked.ids).await?,
+        Some(login) if asked.ids.is_empty() => ctl.revoke_of(*by, kind(asked.kind), &login).await?,
+        None if asked.ids.len() <= REVOKE_MAX => ctl.revoke_ids(*by, asked.ids).await?,
         _ => return Err(Refused::bad_request(format!("give a login, or up to {REVOKE_MAX} ids"))),
     };
     Ok(Json(Revoked { revoked: done.revoked, unknown: done.unknown }))

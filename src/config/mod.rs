@@ -94,7 +94,7 @@ pub struct Routes {
 #[derive(Debug, Clone)]
 pub struct ExtraRoute {
     /// The method, upper case.
-    pub method: String,
+    pub method: &'static str,
     /// Path below `/p/<profile>`, with `{id}` for an identifier segment.
     pub template: String,
     /// Whether it runs the agent and so needs a permit.
@@ -137,7 +137,7 @@ pub struct Deadlines {
     pub keep_alive: Duration,
     /// A client that takes no byte of its answer.
     pub write: Duration,
-    /// Longest silence inside a request body; slower than 1 KiB/s over this time is cut.
+    /// Longest silence inside a request body, and longest wait for it beyond what 1 KiB/s takes.
     pub body: Duration,
     /// Time that running turns get at shutdown.
     pub drain: Duration,

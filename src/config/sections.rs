@@ -171,9 +171,9 @@ fn routes(section: &mut Section<'_>) -> Routes {
                 extra.problem(key, "is missing");
             }
         }
-        let method = extra.parsed("method", |text| match text {
-            "GET" | "POST" | "PUT" | "PATCH" | "DELETE" => Ok(text.to_owned()),
-            _ => Err("GET, POST, PUT, PATCH or DELETE"),
+        let method = extra.parsed("method", |text| {
+            let served = ["GET", "POST", "PUT", "PATCH", "DELETE"].into_iter().find(|method| *method == text);
+            served.ok_or("GET, POST, PUT, PATCH or DELETE")
         });
         let template = extra.parsed("template", template);
         let turn = extra.boolean("turn", false);
@@ -196,11 +196,25 @@ fn template(text: &str) -> Result<String, &'static str> {
     if !fine || text.len() > 512 {
         return Err(allowed);
     }
-    let keyless = ["/health", "/v1/health", "/p/", "/api/platforms/", "/api/cron/", "/v1/browser-control/"];
-    if keyless.iter().any(|start| text == *start || (start.ends_with('/') && text.starts_with(start))) {
+    if KEYLESS.iter().any(|keyless| may_reach(text, keyless)) {
         return Err("a path that the gateway answers only with an API key");
     }
     Ok(text.to_owned())
+}
+
+/// What the gateway answers without an API key, or by a proof of its own; with a final slash: all that is below.
+const KEYLESS: [&str; 7] =
+    ["/health", "/v1/health", "/p/", "/api/platforms/", "/api/cron/", "/v1/browser-control/", "/v1/room-members/"];
+
+/// Whether some path of a template is a keyless one; `{id}` stands for any segment.
+fn may_reach(template: &str, keyless: &str) -> bool {
+    let (path, below) = match keyless.strip_suffix('/') {
+        Some(path) => (path, true),
+        None => (keyless, false),
+    };
+    let mut given = template.split('/');
+    let begins = path.split('/').all(|segment| given.next().is_some_and(|given| given == segment || given == "{id}"));
+    begins && given.next().is_some() == below
 }
 
 fn limits(section: &mut Section<'_>) -> Limits {
@@ -316,11 +330,27 @@ mod tests {
 
     #[test]
     fn keyless_paths_cannot_be_added_as_routes() {
-        for bad in
-            ["/health", "/v1/health", "/p/x", "/api/platforms/x/events", "v1/x", "/v1//x", "/v1/{name}", "/v1/../x"]
-        {
+        for bad in [
+            "/health",
+            "/v1/health",
+            "/v1/{id}",
+            "/{id}/health",
+            "/{id}",
+            "/p/x",
+            "/api/platforms/x/events",
+            "/api/{id}/{id}",
+            "/v1/room-members/capabilities",
+            "v1/x",
+            "/v1//x",
+            "/v1/{name}",
+            "/v1/../x",
+        ] {
             let text = format!("{GATEWAY}[routes]\nextra = [{{ method = \"GET\", template = \"{bad}\" }}]\n");
             assert_eq!(problems(&text).len(), 1, "{bad}");
+        }
+        for fine in ["/v1/things/{id}", "/v1/health/detailed", "/health/detailed", "/api/jobs/{id}"] {
+            let text = format!("{GATEWAY}[routes]\nextra = [{{ method = \"GET\", template = \"{fine}\" }}]\n");
+            assert!(problems(&text).is_empty(), "{fine}");
         }
     }
 

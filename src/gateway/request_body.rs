@@ -1,7 +1,7 @@
 //! The client's body on its way to the gateway: counted, limited and paced.
 //!
-//! Invariants: no more than the limit passes; a client slower than 1 KiB/s is cut; only time spent waiting for the
-//! client counts, so a slow gateway is never the client's fault. What happened stays readable from outside.
+//! Invariants: no more than the limit passes; a client slower than 1 KiB/s is cut, and so is one that falls silent, however
+//! fast it was before; only time spent waiting for the client counts, so a slow gateway is never the client's fault. What happened stays readable from outside.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -113,7 +113,8 @@ impl RequestBody {
         }
     }
 
-    /// A client's body of at most `limit` bytes, whose client may be silent for `grace` beyond the least rate.
+    /// A client's body of at most `limit` bytes, whose client may be silent for `grace` at a time, and in all no longer than
+    /// that beyond the least rate.
     pub fn new(incoming: Incoming, limit: u64, grace: Duration) -> Self {
         if incoming.is_end_stream() {
             return RequestBody::empty();
@@ -139,7 +140,7 @@ impl RequestBody {
     fn poll_pace(&mut self, cx: &mut Context<'_>) -> Poll<BodyFault> {
         let now = Instant::now();
         let since = *self.waiting_since.get_or_insert(now);
-        let due = since + self.allowance().saturating_sub(self.waited);
+        let due = since + self.allowance().saturating_sub(self.waited).min(self.grace);
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
         if alarm.deadline() != due {
             alarm.as_mut().reset(due);

@@ -41,7 +41,8 @@ impl Control {
     /// # Errors
     /// No such person, or the store failed; in the last case they are refused all the same until this process ends.
     pub async fn delete_person(&self, caller: Caller, login: &Login) -> Result<Deletion, ControlError> {
-        let person = {
+        self.cut_off(login);
+        let (person, counted) = {
             let _changing = self.changing().await;
             let deleting = match self.store().delete_person(login.clone()).await {
                 Ok(deleting) => deleting,
@@ -54,10 +55,10 @@ impl Control {
             };
             self.sessions().revoke_person(&deleting.person.uid);
             self.directory().remove(login);
-            self.count_orphans().await?;
-            deleting.person
+            (deleting.person, self.count_orphans().await)
         };
         self.record(caller, "user.delete", login.as_str(), &[]).await?;
+        counted?;
         let keys = self.store().load().await?.bots;
         let remains = self.look(&person, &keys).await;
         self.finish(caller, person, remains).await
@@ -102,13 +103,14 @@ impl Control {
         if !matches!(remains, Remains::Row) {
             return Ok(Deletion { login: person.login, remains });
         }
-        {
+        let counted = {
             let _changing = self.changing().await;
             self.store().finish_delete(person.uid.clone()).await?;
             self.sessions().remove_person(&person.uid);
-            self.count_orphans().await?;
-        }
+            self.count_orphans().await
+        };
         self.record(caller, "user.deleted", person.login.as_str(), &[]).await?;
+        counted?;
         Ok(Deletion { login: person.login, remains: Remains::Nothing })
     }
 

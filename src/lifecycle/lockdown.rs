@@ -22,6 +22,10 @@ impl Control {
     /// # Errors
     /// No such person, or the store failed; in the last case they are refused all the same until this process ends.
     pub async fn lockdown(&self, caller: Caller, login: Option<&Login>) -> Result<Lockdown, ControlError> {
+        // Ahead of the store, which may have a long import before this.
+        for uid in self.live_people(login) {
+            self.sessions().disable(&uid);
+        }
         let locked = {
             let _changing = self.changing().await;
             match self.store().lockdown(login.cloned()).await {

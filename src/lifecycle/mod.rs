@@ -1,8 +1,8 @@
 //! Lifecycle: what an operator does to people, bots and sessions while the edge serves.
 //!
 //! Invariants: each operation is the store's transaction, then its effect on the live edge, then its audit record; two
-//! operations never interleave, so that what is live is what the store holds. Where the store fails while somebody is to
-//! be refused, the live edge refuses all the same. This room forwards nothing and speaks no HTTP to operators.
+//! operations never interleave, so that what is live is what the store holds. Who is to be refused is refused on the live
+//! edge ahead of the store, and stays so when the store fails. This room forwards nothing and speaks no HTTP to operators.
 
 mod bots;
 pub mod contract;
@@ -37,7 +37,7 @@ pub use open::{OpenError, audit_key};
 pub use proof::Proof;
 pub use same_user::{SameUser, same_user};
 pub use sessions::{ISSUE_MAX, Issue, Issued, Revocation};
-pub use upkeep::run_upkeep;
+pub use upkeep::{run_upkeep, watch_users};
 
 use crate::config::Config;
 use crate::directory::{Directory, GatewayTarget};

@@ -51,6 +51,7 @@ impl Control {
     /// There is no such person, they are being deleted, or the store failed; in the last case they are refused all the
     /// same until this process ends.
     pub async fn disable(&self, caller: Caller, login: &Login) -> Result<PersonRow, ControlError> {
+        self.cut_off(login);
         let row = {
             let _changing = self.changing().await;
             match self.store().set_state(login.clone(), PersonState::Disabled).await {
@@ -79,17 +80,28 @@ impl Control {
         let row = {
             let _changing = self.changing().await;
             let row = self.store().set_state(login.clone(), PersonState::Active).await?;
-            let live = self.live_sessions_of(&row.uid).await?;
-            // What the store holds is what counts: the map starts anew for this person.
-            self.sessions().revoke_person(&row.uid);
-            self.sessions().enable(&row.uid);
-            for session in live {
-                self.session_is_live(session);
+            // Who is in already keeps what they run.
+            if self.sessions().person(&row.uid).is_none_or(|person| person.cancelled().is_cancelled()) {
+                let live = self.live_sessions_of(&row.uid).await?;
+                // What the store holds is what counts: the map starts anew for this person.
+                self.sessions().revoke_person(&row.uid);
+                self.sessions().enable(&row.uid);
+                for session in live {
+                    self.session_is_live(session);
+                }
             }
             row
         };
         self.record(caller, "user.enable", login.as_str(), &[]).await?;
         Ok(row)
+    }
+
+    /// Refuses a person on the live edge ahead of the store: a long import may be before them in line. Who has no bot is
+    /// refused anyway.
+    pub(super) fn cut_off(&self, login: &Login) {
+        if let Some(bot) = self.directory().bot(login) {
+            self.sessions().disable(bot.uid());
+        }
     }
 
     async fn live_sessions_of(&self, uid: &Uid) -> Result<Vec<SessionRow>, StoreError> {

@@ -7,6 +7,7 @@ use crate::names::{Login, Uid};
 use crate::secret::{FreshToken, TokenKind};
 use crate::store::{NewSession, PersonRow, PersonState, SessionFilter, SessionRow, StoreError};
 
+use super::error::is_refusal;
 use super::{Caller, Control, ControlError, now_ms};
 
 /// Most credentials that one call issues.
@@ -149,13 +150,18 @@ impl Control {
         Ok((named.collect(), more))
     }
 
-    /// Revokes credentials by row, and cuts what they opened.
+    /// Revokes credentials by row, whatever their kind, and cuts what they opened.
     ///
     /// # Errors
-    /// The store failed.
-    pub async fn revoke_ids(&self, caller: Caller, kind: TokenKind, ids: Vec<Uid>) -> Result<Revocation, ControlError> {
+    /// The store failed; they are refused all the same until this process ends.
+    pub async fn revoke_ids(&self, caller: Caller, ids: Vec<Uid>) -> Result<Revocation, ControlError> {
+        // Ahead of the store, which may have a long import before this.
+        for id in &ids {
+            self.sessions().revoke_session(id);
+        }
         let mut revocation = Revocation::default();
         let mut revoked = Vec::new();
+        let mut failed = None;
         {
             let _changing = self.changing().await;
             for id in ids {
@@ -163,33 +169,51 @@ impl Control {
                     Ok(row) => {
                         self.sessions().revoke_session(&row.id);
                         let login = self.sessions().person(&row.uid).map(|person| person.login().to_string());
-                        revoked.push((login.unwrap_or_default(), row.id));
+                        revoked.push((login.unwrap_or_default(), row));
                     }
                     Err(StoreError::NoSuchToken) => revocation.unknown.push(id),
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        failed = Some(ControlError::NotStored(error));
+                        break;
+                    }
                 }
             }
         }
         revocation.revoked = revoked.len();
-        let records = revoked.iter().map(|(login, id)| (login.as_str(), vec![("id", id.to_string())])).collect();
-        self.record_all(caller, revoke_action(kind), records).await?;
-        Ok(revocation)
+        for kind in [TokenKind::Session, TokenKind::Personal] {
+            let of_kind = revoked.iter().filter(|(_, row)| row.kind == kind);
+            let records = of_kind.map(|(login, row)| (login.as_str(), vec![("id", row.id.to_string())])).collect();
+            self.record_all(caller, revoke_action(kind), records).await?;
+        }
+        failed.map_or(Ok(revocation), Err)
     }
 
     /// Revokes all of a person's credentials of a kind, and cuts what they opened.
     ///
     /// # Errors
-    /// No such person, or the store failed.
+    /// No such person, or the store failed; in the last case they are refused all the same until this process ends.
     pub async fn revoke_of(&self, caller: Caller, kind: TokenKind, login: &Login) -> Result<Revocation, ControlError> {
-        let revoked = {
-            let _changing = self.changing().await;
-            let person = self.person(login).await?;
-            let rows = self.store().revoke_sessions_of(person.uid.clone(), vec![kind]).await?;
-            self.sessions().revoke_kinds(&person.uid, &[kind]);
-            rows.len()
+        // Ahead of the store, which may have a long import before this. Who has no bot is refused anyway.
+        let bot = self.directory().bot(login);
+        if let Some(bot) = &bot {
+            self.sessions().revoke_kinds(bot.uid(), &[kind]);
+        }
+        let revoked = match self.revoke_stored(kind, login).await {
+            Err(ControlError::Store(error)) if bot.is_some() && !is_refusal(&error) => {
+                return Err(ControlError::NotStored(error));
+            }
+            other => other?,
         };
         self.record(caller, revoke_action(kind), login.as_str(), &[("count", revoked.to_string())]).await?;
         Ok(Revocation { revoked, unknown: Vec::new() })
+    }
+
+    async fn revoke_stored(&self, kind: TokenKind, login: &Login) -> Result<usize, ControlError> {
+        let _changing = self.changing().await;
+        let person = self.person(login).await?;
+        let rows = self.store().revoke_sessions_of(person.uid.clone(), vec![kind]).await?;
+        self.sessions().revoke_kinds(&person.uid, &[kind]);
+        Ok(rows.len())
     }
 }
 

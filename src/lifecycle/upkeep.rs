@@ -2,14 +2,21 @@
 
 use std::time::Duration;
 
-use crate::directory::BotStanding;
+use crate::config::Gateway;
+use crate::directory::{BotStanding, GatewayStanding};
 use crate::store::IdleFlush;
+use crate::tasks::Tasks;
 use crate::telemetry::metrics::{BotState, ProofResult};
 
+use super::same_user::listener_uid;
 use super::{Control, ControlError, now_ms, same_user};
 
 /// Time between two passes.
 const PASS: Duration = Duration::from_secs(60);
+/// Time between two looks at the gateways' users.
+const LOOK: Duration = Duration::from_secs(5);
+/// The same while a gateway is not proved: it may come up at any moment.
+const LOOK_STARTING: Duration = Duration::from_secs(1);
 /// How long an ended session stays in the live map, so that its use is told as expired, in milliseconds.
 const KEEP_ENDED_MS: i64 = 3_600_000;
 /// How long an ended session's row stays in the store, in milliseconds.
@@ -61,15 +68,49 @@ impl Control {
     }
 }
 
+impl Control {
+    /// Takes a gateway out of service that runs as the edge's own user, and back in once another user's answers there. One
+    /// that does not listen stays as it is.
+    pub async fn look_at_users(&self) {
+        let config = self.config().clone();
+        let looking = move || {
+            let look =
+                |gateway: &Gateway| listener_uid(&gateway.url).map(|_| same_user(std::slice::from_ref(gateway)).err());
+            config.gateways.iter().map(look).collect::<Vec<_>>()
+        };
+        // Reads the kernel's table of sockets, which is long where many are open.
+        let Ok(found) = Tasks::blocking(looking).await else { return };
+        for (gateway, found) in self.gateways().iter().zip(found) {
+            match found {
+                Some(Some(same)) if gateway.bar(true) => {
+                    tracing::error!(%same, "the gateway is not another user; it is not served");
+                }
+                Some(None) if gateway.bar(false) => {
+                    tracing::info!(gateway = %gateway.name(), "the gateway is another user; it is served again");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Looks at the gateways' users until the set of tasks is asked to stop: a gateway may come up after the edge.
+pub async fn watch_users(control: Control, stopping: tokio_util::sync::CancellationToken) {
+    loop {
+        control.look_at_users().await;
+        let starting = control.gateways().iter().any(|gateway| gateway.standing() == GatewayStanding::Starting);
+        let pause = if starting { LOOK_STARTING } else { LOOK };
+        if tokio::time::timeout(pause, stopping.cancelled()).await.is_ok() {
+            return;
+        }
+    }
+}
+
 /// Passes until the set of tasks is asked to stop, and one more then.
 pub async fn run_upkeep(control: Control, stopping: tokio_util::sync::CancellationToken) {
     let mut since = now_ms();
     loop {
         let last = tokio::time::timeout(PASS, stopping.cancelled()).await.is_ok();
-        // A gateway may have come up after the edge.
-        if let Err(same) = same_user(&control.config().gateways) {
-            tracing::error!(%same, "the gateway is not another user");
-        }
         match control.upkeep(since).await {
             Ok(next) => since = next,
             Err(error) => tracing::warn!(%error, "the use of sessions could not be written down"),

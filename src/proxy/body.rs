@@ -21,8 +21,8 @@ use crate::gateway::call::{Call, CallError};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 
-/// Longest wait for the gateway to close a connection whose other side was closed; then it is reset.
-const LET_GO: Duration = Duration::from_millis(250);
+/// How long a gateway that was left may go on talking before its connection is reset: it is to be rid of it within a second.
+const LET_GO: Duration = Duration::from_millis(500);
 /// How long a busy gateway may take to notice that what it writes is read no more.
 const NOTICE: Duration = Duration::from_secs(1);
 

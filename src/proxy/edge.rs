@@ -1,8 +1,8 @@
 //! What the pipeline shares between its threads: handles, bounds and tables. Nothing here is changed per request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio_util::sync::CancellationToken;
 
@@ -91,18 +91,36 @@ impl Edge {
 }
 
 /// When the store was last heard of: past the limit, nobody is served, because a revocation might have been missed.
-#[derive(Debug, Default)]
-pub struct Freshness(AtomicI64);
+/// Wall-clock time would not do: set back, it would let a silent store pass for a fresh one.
+#[derive(Debug)]
+pub struct Freshness {
+    origin: Instant,
+    // Milliseconds since the origin, and one; zero: never.
+    heard: AtomicU64,
+}
 
 impl Freshness {
-    /// The store answered at this time, in UTC milliseconds.
-    pub fn heard(&self, now_ms: i64) {
-        self.0.fetch_max(now_ms, Ordering::Relaxed);
+    /// A store that has not been heard of yet.
+    pub fn never() -> Self {
+        Freshness { origin: Instant::now(), heard: AtomicU64::new(0) }
+    }
+
+    /// The store answered at this time.
+    pub fn heard(&self, at: Instant) {
+        self.heard.fetch_max(self.millis(at) + 1, Ordering::Relaxed);
     }
 
     /// Whether the store has been silent for longer than the limit.
-    pub fn is_stale(&self, now_ms: i64) -> bool {
-        now_ms - self.0.load(Ordering::Relaxed) > STALENESS_LIMIT.as_millis() as i64
+    pub fn is_stale(&self, now: Instant) -> bool {
+        let limit = STALENESS_LIMIT.as_millis() as u64;
+        match self.heard.load(Ordering::Relaxed) {
+            0 => true,
+            heard => self.millis(now) + 1 > heard.saturating_add(limit),
+        }
+    }
+
+    fn millis(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.origin).as_millis() as u64
     }
 }
 
@@ -118,10 +136,12 @@ mod tests {
 
     #[test]
     fn a_silent_store_makes_the_edge_stale() {
-        let freshness = Freshness::default();
-        assert!(freshness.is_stale(now_ms()));
-        freshness.heard(1_000);
-        assert!(!freshness.is_stale(31_000));
-        assert!(freshness.is_stale(31_001));
+        let freshness = Freshness::never();
+        let at = |ms| freshness.origin + Duration::from_millis(ms);
+        assert!(freshness.is_stale(at(0)));
+        freshness.heard(at(1_000));
+        freshness.heard(at(500));
+        assert!(!freshness.is_stale(at(31_000)));
+        assert!(freshness.is_stale(at(31_001)));
     }
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::authorize::Grant;
 use super::edge::Edge;
 use super::refusal::Refusal;
-use super::routes::{NO_ROUTE, RouteKind};
+use super::routes::NO_ROUTE;
 use crate::gateway::permits::TurnPermit;
 use crate::gateway::request_body::BodyProgress;
 use crate::gateway::runs::{FollowSlot, RunEnd, RunWatch};
@@ -38,7 +38,8 @@ pub struct Exchange {
     first_byte: Option<Duration>,
     route: usize,
     template: &'static str,
-    kind: Option<RouteKind>,
+    // The route's own word: records outlive the request.
+    route_method: &'static str,
     // Whom records name; no right follows from it.
     person: Option<Arc<Person>>,
     grant: Option<Grant>,
@@ -80,7 +81,7 @@ impl Exchange {
             first_byte: None,
             route: NO_ROUTE,
             template: "none",
-            kind: None,
+            route_method: "none",
             person: None,
             grant: None,
             status: None,
@@ -107,8 +108,8 @@ impl Exchange {
     }
 
     /// The request is on this route.
-    pub fn on_route(&mut self, label: usize, template: &'static str, kind: Option<RouteKind>) {
-        (self.route, self.template, self.kind) = (label, template, kind);
+    pub fn on_route(&mut self, label: usize, method: &'static str, template: &'static str) {
+        (self.route, self.route_method, self.template) = (label, method, template);
     }
 
     /// The client's address.
@@ -164,7 +165,7 @@ impl Exchange {
                     credential: session.kind(),
                     profile: bot.profile().clone(),
                     gateway: bot.gateway().name().clone(),
-                    method: "POST",
+                    method: self.route_method,
                     route: self.template,
                     peer: self.peer,
                     tunnel: false,

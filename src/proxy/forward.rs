@@ -18,12 +18,12 @@ use super::engine;
 use super::exchange::Exchange;
 use super::respond::{self, UNKNOWN_PROFILE_MAX_BYTES};
 use super::rewrite::Outbound;
+use super::routes::RouteKind;
 use super::{Worker, run_start};
 use crate::directory::{Bot, GatewayTarget};
 use crate::gateway::call::{Call, CallDeadlines, CallError};
 use crate::gateway::pool::{ConnectError, Link};
 use crate::gateway::request_body::{BodyFault, RequestBody};
-use crate::proxy::routes::RouteKind;
 use crate::telemetry::audit::Outcome;
 use crate::telemetry::metrics::UpstreamErrorKind;
 use crate::telemetry::reason::Reason;
@@ -203,7 +203,7 @@ async fn answer(
             let metric = UpstreamErrorKind::UnknownProfile;
             return Err(refused_by_gateway(worker, under_way, Reason::BotRefused, metric));
         }
-        return whole(head, body, abandoned(under_way)).await;
+        return whole(head, body, abandoned(under_way), kind).await;
     }
     if kind == RouteKind::RunStart && head.status.is_success() && !respond::is_event_stream(&head.headers) {
         let gathered = unless_revoked(&cancelled, kind, gather(worker, &bot, call, run_start::ANSWER_MAX_BYTES)).await;
@@ -216,7 +216,7 @@ async fn answer(
         let recorded = exchange.opened().await;
         run_start::follow(&mut exchange, head.status, &body, recorded.is_ok());
         return match recorded {
-            Ok(()) => whole(head, body, exchange).await,
+            Ok(()) => whole(head, body, exchange, kind).await,
             Err(reason) => Err((exchange, reason)),
         };
     }
@@ -228,7 +228,7 @@ async fn answer(
     }
     exchange.answers(head.status);
     let request_id = exchange.request_id().clone();
-    Ok(respond::response(head, &request_id, EdgeBody::passing(under_way)))
+    Ok(respond::response(head, &request_id, kind.is_turn(), EdgeBody::passing(under_way)))
 }
 
 /// Only UnderWay's own drop takes its parts, and only a granted request is forwarded.
@@ -237,7 +237,12 @@ fn unreachable_parts() -> ! {
 }
 
 /// Answers with a body that was read whole.
-async fn whole(head: response::Parts, body: Bytes, mut exchange: Exchange) -> Result<Response<EdgeBody>, Failed> {
+async fn whole(
+    head: response::Parts,
+    body: Bytes,
+    mut exchange: Exchange,
+    kind: RouteKind,
+) -> Result<Response<EdgeBody>, Failed> {
     if let Err(reason) = exchange.opened().await {
         return Err((exchange, reason));
     }
@@ -247,7 +252,7 @@ async fn whole(head: response::Parts, body: Bytes, mut exchange: Exchange) -> Re
     exchange.answers(head.status);
     exchange.ends(Outcome::Finished);
     let request_id = exchange.request_id().clone();
-    Ok(respond::response(head, &request_id, EdgeBody::whole(body).ending(exchange)))
+    Ok(respond::response(head, &request_id, kind.is_turn(), EdgeBody::whole(body).ending(exchange)))
 }
 
 /// The gateway refuses the bot, or answers what must not pass: an alarm, and a proof of that bot anew.

@@ -81,7 +81,7 @@ impl<'a> Screened<'a> {
     /// Checks framing, Host, target and sizes (RFC 9112 sections 2 and 3.2; RFC 9110 section 7.2).
     ///
     /// # Errors
-    /// A [`Refusal`] of 400, 405, 421 or 431.
+    /// A [`Refusal`] of 400, 405, 414, 421 or 431.
     pub fn new(head: HeadView<'a>, hosts: &AllowedHosts) -> Result<Self, Refusal> {
         if head.lines.len() > LINES_MAX || head.lines.iter().any(|line| line.value.len() > VALUE_MAX_BYTES) {
             return Err(Refusal::of(Reason::HeadTooLarge));

@@ -29,6 +29,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use http::{Request, Response, request};
 use hyper::body::Incoming;
@@ -144,17 +145,16 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
     let screened = Screened::new(engine::view(parts, &lines), &edge.hosts)?;
     // 2. The edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
     if let Some(response) = own_pages::serve(&screened) {
-        exchange.on_route(routes::OWN_PAGE, "/health", None);
+        exchange.on_route(routes::OWN_PAGE, "GET", "/health");
         return response.map(Decision::OwnPage);
     }
     // 3. Store, credential, person and bot.
-    let now = now_ms();
-    if edge.freshness.is_stale(now) {
+    if edge.freshness.is_stale(Instant::now()) {
         return Err(Refusal::of(Reason::StoreStale));
     }
     let head_lines = lines.iter().map(|line| (line.name.as_bytes(), line.value));
     let credential = credential(head_lines, edge.cookies_count).map_err(Refusal::of)?;
-    let session = edge.sessions.lookup(&credential.token, now).map_err(|refused| {
+    let session = edge.sessions.lookup(&credential.token, now_ms()).map_err(|refused| {
         exchange.concerns(refused.person);
         Refusal::of(refused.reason)
     })?;
@@ -164,7 +164,7 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
     exchange.granted(grant.clone());
     // 5 and 6. Route, method; content coding, declared length, expectation.
     let route = narrow::narrow(&screened, &edge.routes, edge.limits.max_body_bytes)?;
-    exchange.on_route(route.label(), route.template(), Some(route.kind()));
+    exchange.on_route(route.label(), route.method(), route.template());
     Ok(Decision::Forward { grant, kind: route.kind() })
 }
 

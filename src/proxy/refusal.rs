@@ -14,7 +14,7 @@ use super::body::EdgeBody;
 use crate::telemetry::reason::Reason;
 
 /// What OpenAI's SDKs read before they repeat a request.
-const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+pub(super) const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// A request that is not served, and why.
 #[derive(Debug)]
@@ -127,6 +127,9 @@ fn show(reason: Reason) -> Shown {
             "unknown_host",
             "This host name is not served here; see listen.public_url and listen.additional_hosts.",
         ),
+        Reason::TargetTooLong => {
+            shown(StatusCode::URI_TOO_LONG, REQUEST, "target_too_long", "The request target is too long.")
+        }
         Reason::HeadTooLarge => shown(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             REQUEST,

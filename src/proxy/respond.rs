@@ -1,15 +1,17 @@
 //! What the gateway's answer may be, and what of its head reaches the client.
 //!
-//! Invariants: no header that holds the bot's key or is longer than a request's may be, no redirect, no unasked upgrade and no content coding passes; a 401 and an
-//! unknown profile become the one 401; header fields pass by allow-list, with the edge's own after them.
+//! Invariants: no header that holds the bot's key or is longer than a request's may be, no redirect, no unasked upgrade, no
+//! content coding and no body without an end of its own passes; a 401 and an unknown profile become the one 401; header
+//! fields pass by allow-list, with the edge's own after them.
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
 
 use super::body::EdgeBody;
 use super::engine::X_REQUEST_ID;
 use super::head::VALUE_MAX_BYTES;
 use super::headers::response_passes;
+use super::refusal::X_SHOULD_RETRY;
 use crate::directory::Bot;
 use crate::telemetry::reason::Reason;
 
@@ -28,6 +30,10 @@ pub fn judge(head: &response::Parts, bot: &Bot) -> Result<(), Reason> {
     if head.status.is_informational() || redirect || head.headers.contains_key(CONTENT_ENCODING) {
         return Err(Reason::GatewayHostile);
     }
+    // A body that ends with its connection ends like a whole one also when the gateway dies in the middle.
+    if !is_delimited(head) {
+        return Err(Reason::GatewayHostile);
+    }
     // A client's own limit must not be what fails.
     if head.headers.values().any(|value| value.len() > VALUE_MAX_BYTES) {
         return Err(Reason::GatewayHostile);
@@ -38,6 +44,23 @@ pub fn judge(head: &response::Parts, bot: &Bot) -> Result<(), Reason> {
         return Err(Reason::GatewayHostile);
     }
     Ok(())
+}
+
+/// Whether the body's end can be told from a connection that breaks off (RFC 9112 section 6.3).
+fn is_delimited(head: &response::Parts) -> bool {
+    let bodiless = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let last_coding = head.headers.get_all(TRANSFER_ENCODING).iter().next_back().map(|value| value.as_bytes());
+    let chunked = last_coding
+        .and_then(|codings| codings.rsplit(|&b| b == b',').next())
+        .is_some_and(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"chunked"));
+    bodiless || chunked || (last_coding.is_none() && head.headers.contains_key(CONTENT_LENGTH))
+}
+
+/// Whether the SDKs would by themselves repeat what is answered with this status, although the turn may have run.
+fn must_not_repeat(status: StatusCode) -> bool {
+    // 429 and 503 are the gateway's words for a turn that it has not begun.
+    let refused = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    !refused && (status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT))
 }
 
 /// Whether a 404 is the gateway's word for a profile that it does not serve: `{"error": "<text>"}`, where other errors
@@ -54,8 +77,9 @@ pub fn is_event_stream(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The response to the client: the gateway's status and listed fields, the edge's own fields, this body.
-pub fn response(head: response::Parts, request_id: &HeaderValue, body: EdgeBody) -> Response<EdgeBody> {
+/// The response to the client: the gateway's status and listed fields, the edge's own fields, this body. `turn`: it
+/// answers one, which must not run twice.
+pub fn response(head: response::Parts, request_id: &HeaderValue, turn: bool, body: EdgeBody) -> Response<EdgeBody> {
     let mut response = Response::new(body);
     *response.status_mut() = head.status;
     let headers = response.headers_mut();
@@ -64,6 +88,9 @@ pub fn response(head: response::Parts, request_id: &HeaderValue, body: EdgeBody)
         if response_passes(name, false) {
             headers.append(name.clone(), value.clone());
         }
+    }
+    if turn && must_not_repeat(head.status) {
+        headers.insert(X_SHOULD_RETRY, HeaderValue::from_static("false"));
     }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(X_REQUEST_ID, request_id.clone());
@@ -88,7 +115,7 @@ mod tests {
     }
 
     fn judged(status: u16, headers: &[(&str, &str)]) -> Result<(), Reason> {
-        let mut builder = Response::builder().status(status);
+        let mut builder = Response::builder().status(status).header("content-length", "2");
         for (name, value) in headers {
             builder = builder.header(*name, *value);
         }
@@ -104,6 +131,25 @@ mod tests {
         }
         assert_eq!(judged(200, &[("x-hermes-debug", "k=fixture-key-of-alice-0001;")]), Err(Reason::GatewayHostile));
         assert_eq!(judged(200, &[("content-encoding", "gzip")]), Err(Reason::GatewayHostile));
+    }
+
+    #[test]
+    fn a_body_needs_an_end_of_its_own() {
+        for (status, headers, expected) in [
+            (200, &[("content-length", "2")][..], true),
+            (200, &[("transfer-encoding", "Chunked")], true),
+            (200, &[("transfer-encoding", "gzip, chunked")], true),
+            (204, &[], true),
+            (200, &[], false),
+            (500, &[("content-type", "text/plain")], false),
+            (200, &[("transfer-encoding", "gzip"), ("content-length", "2")], false),
+        ] {
+            let mut builder = Response::builder().status(status);
+            for (name, value) in headers {
+                builder = builder.header(*name, *value);
+            }
+            assert_eq!(is_delimited(&builder.body(()).unwrap().into_parts().0), expected, "{status} {headers:?}");
+        }
     }
 
     #[test]

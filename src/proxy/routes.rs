@@ -31,13 +31,18 @@ impl RouteKind {
 /// One served route.
 #[derive(Debug, Clone)]
 pub struct Route {
-    method: Box<str>,
+    method: &'static str,
     template: &'static str,
     kind: RouteKind,
     index: usize,
 }
 
 impl Route {
+    /// The method.
+    pub fn method(&self) -> &'static str {
+        self.method
+    }
+
     /// The template: label of metrics and word of the audit log.
     pub fn template(&self) -> &'static str {
         self.template
@@ -132,28 +137,28 @@ impl Routes {
             });
         }
         for extra in &config.extra {
-            let kind = match (extra.turn, extra.method.as_str()) {
+            let kind = match (extra.turn, extra.method) {
                 (true, _) => Turn,
                 (false, "GET") => Read,
                 (false, _) => Change,
             };
-            routes.add(&extra.method, Box::leak(extra.template.clone().into_boxed_str()), kind);
+            routes.add(extra.method, Box::leak(extra.template.clone().into_boxed_str()), kind);
         }
         routes
     }
 
-    fn add_all(&mut self, table: &[(&str, &'static str, RouteKind)]) {
+    fn add_all(&mut self, table: &[(&'static str, &'static str, RouteKind)]) {
         for (method, template, kind) in table {
             self.add(method, template, *kind);
         }
     }
 
-    fn add(&mut self, method: &str, template: &'static str, kind: RouteKind) {
+    fn add(&mut self, method: &'static str, template: &'static str, kind: RouteKind) {
         let index = self.labels.iter().position(|label| *label == template).unwrap_or_else(|| {
             self.labels.push(template);
             self.labels.len() - 1
         });
-        self.routes.push(Route { method: method.into(), template, kind, index });
+        self.routes.push(Route { method, template, kind, index });
     }
 
     /// Every label, in the order of [`Route::label`].
@@ -168,13 +173,13 @@ impl Routes {
     pub fn find(&self, method: &str, path: &str) -> Result<&Route, NoRoute> {
         let mut allowed = String::new();
         for route in self.routes.iter().filter(|route| matches(route.template, path)) {
-            if *route.method == *method {
+            if route.method == method {
                 return Ok(route);
             }
             if !allowed.is_empty() {
                 allowed.push_str(", ");
             }
-            allowed.push_str(&route.method);
+            allowed.push_str(route.method);
         }
         if allowed.is_empty() { Err(NoRoute::Path) } else { Err(NoRoute::Method(allowed)) }
     }
@@ -241,7 +246,7 @@ mod tests {
 
     #[test]
     fn groups_and_templates_are_added_by_name() {
-        let extra = crate::config::ExtraRoute { method: "GET".into(), template: "/v1/things/{id}".into(), turn: false };
+        let extra = crate::config::ExtraRoute { method: "GET", template: "/v1/things/{id}".into(), turn: false };
         let config = RouteConfig { groups: vec![RouteGroup::Sessions], extra: vec![extra] };
         let routes = Routes::new(&config);
         assert_eq!(routes.find("POST", "/api/sessions/s1/chat/stream").unwrap().kind(), Turn);

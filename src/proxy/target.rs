@@ -22,10 +22,10 @@ impl<'a> Target<'a> {
     /// Checks and splits a path and query.
     ///
     /// # Errors
-    /// 400 unless it is canonical, 431 when it is too long.
+    /// 400 unless it is canonical, 414 when it is too long.
     pub fn parse(raw: &'a str) -> Result<Self, Refusal> {
         if raw.len() > TARGET_MAX_BYTES {
-            return Err(Refusal::of(Reason::HeadTooLarge));
+            return Err(Refusal::of(Reason::TargetTooLong));
         }
         let (full, query) = match raw.split_once('?') {
             Some((path, query)) => (path, Some(query)),

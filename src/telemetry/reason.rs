@@ -27,7 +27,9 @@ reasons! {
     BadTarget = "bad_target",
     /// Host or authority is not one of ours: 421.
     MisdirectedHost = "misdirected_host",
-    /// Head, header line or target too large: 431.
+    /// A target longer than the gateway takes: 414.
+    TargetTooLong = "target_too_long",
+    /// Head or header line too large: 431.
     HeadTooLarge = "head_too_large",
     /// CONNECT or TRACE: 405.
     ForbiddenMethod = "forbidden_method",

@@ -112,6 +112,17 @@ async fn disabling_refuses_and_cuts_and_enabling_brings_sessions_back_also_after
 }
 
 #[tokio::test]
+async fn enabling_somebody_who_is_in_cuts_nothing() {
+    let ground = Ground::new();
+    let (operator, _) = ground.open().await;
+    operator.with_bot("alice", &ground.alice).await;
+    let (token, _) = operator.sign_in("alice").await;
+    let held = operator.look_up(&token).expect("a fresh session opens");
+    Operator::done(operator.call("/user/enable", by("alice")).await);
+    assert!(!held.cancelled().is_cancelled() && operator.look_up(&token).is_ok());
+}
+
+#[tokio::test]
 async fn lockdown_revokes_for_good_and_names_the_keys_to_change() {
     let ground = Ground::new();
     let (operator, _) = ground.open().await;
@@ -142,6 +153,22 @@ async fn who_is_to_be_refused_is_refused_also_when_the_store_fails() {
     let (_, failed) = operator.call("/lockdown", json!({ "login": null })).await;
     assert_eq!(failed["code"], "not_stored");
     assert!(operator.look_up(&bob).is_err());
+}
+
+#[tokio::test]
+async fn what_is_to_be_revoked_is_cut_also_when_the_store_fails() {
+    let ground = Ground::new();
+    let (operator, _) = ground.open().await;
+    operator.with_bot("alice", &ground.alice).await;
+    let ((first, id), (second, _)) = (operator.sign_in("alice").await, operator.sign_in("alice").await);
+    operator.control.store().close().await.expect("the store closes");
+    for (ids, login, still) in [(json!([id]), json!(null), true), (json!([]), json!("alice"), false)] {
+        let asked = json!({ "kind": "session", "ids": ids, "login": login });
+        let (_, failed) = operator.call("/session/revoke", asked).await;
+        assert_eq!(failed["code"], "not_stored", "{failed}");
+        assert!(operator.look_up(&first).is_err());
+        assert_eq!(operator.look_up(&second).is_ok(), still);
+    }
 }
 
 #[tokio::test]
@@ -291,4 +318,23 @@ async fn doctor_tells_a_gateway_that_takes_the_default_key() {
     let facts = tried["gateways"][0]["facts"].as_array().unwrap().clone();
     let broken: Vec<_> = facts.iter().filter(|fact| fact["state"] == "broken").map(|fact| &fact["name"]).collect();
     assert!(broken.contains(&&json!("default-key-refused")), "{broken:?}");
+}
+
+#[tokio::test]
+async fn a_gateway_that_comes_up_as_the_edges_own_user_is_not_served() {
+    let ground = Ground::new();
+    let text = std::fs::read_to_string(ground.config()).expect("the configuration file");
+    std::fs::write(ground.config(), text.replace("allow_same_user = true\n", "")).expect("the configuration file");
+    let (operator, _) = ground.open().await;
+    operator.with_bot("alice", &ground.alice).await;
+    let gateway = &operator.control.gateways()[0];
+    assert_eq!(gateway.standing(), GatewayStanding::Proved);
+    operator.control.look_at_users().await;
+    assert_eq!(gateway.standing(), GatewayStanding::ProofFailed);
+    let proved = operator.call("/bot/prove", by("alice")).await;
+    assert_eq!(Operator::done(proved)["verdict"], "proved");
+    assert_eq!(gateway.standing(), GatewayStanding::ProofFailed, "no proof brings it back");
+    ground.stand_in.stop();
+    operator.control.look_at_users().await;
+    assert_eq!(gateway.standing(), GatewayStanding::ProofFailed, "who does not listen is nobody else");
 }

@@ -204,6 +204,19 @@ fn a_body_that_stops_or_trickles_is_answered_408() {
 }
 
 #[test]
+fn a_client_that_was_fast_may_not_be_silent_for_longer() {
+    let mut config = config();
+    config.deadlines.body = Duration::from_millis(700);
+    let edge = TestEdge::with(config, |_| {});
+    let mut wire = Wire::connect(edge.address);
+    let head = head("POST", CHAT, edge.token("alice"));
+    wire.send(format!("{head}Content-Length: 2000000\r\n\r\n{{{}", " ".repeat(1_000_000)));
+    let (said, took) = ends(&mut wire);
+    assert!(said.starts_with(b"HTTP/1.1 408 "), "{}", String::from_utf8_lossy(&said));
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[test]
 fn a_slow_gateway_is_not_the_clients_fault() {
     let mut config = config();
     config.deadlines.body = Duration::from_millis(300);

@@ -87,7 +87,7 @@ fn connect_trace_and_large_heads_are_refused_before_any_credential() {
         ("CONNECT 127.0.0.1:80 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".to_owned(), 405),
         (format!("GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: {long}\r\n\r\n"), 431),
         (format!("GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n{many}\r\n"), 431),
-        (format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"), 431),
+        (format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"), 414),
         ("GET /v1/models HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".to_owned(), 505),
         ("GET /v1/models HTTP/1.1\r\n\r\n".to_owned(), 400),
         ("GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\n\r\n".to_owned(), 400),

@@ -246,7 +246,8 @@ fn in_the_middle_of_a_stream_that_its_client_does_not_read() {
             let leaves = Arc::clone(&left);
             let gateway = RawGateway::start(move |upstream| {
                 upstream.request();
-                upstream.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n");
+                upstream
+                    .say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000000000\r\n\r\n");
                 while upstream.try_say([b'x'; 65_536]) {
                     counted.fetch_add(65_536, Ordering::SeqCst);
                 }

@@ -1,11 +1,11 @@
 //! Keeping the edge's view of the store fresh: past the staleness limit nobody is served.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::proxy::{Freshness, now_ms};
+use crate::proxy::Freshness;
 use crate::store::Store;
 
 /// Time between two looks.
@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Asks the store every few seconds until the tasks are asked to stop.
 pub(super) async fn keep_fresh(store: Store, freshness: Arc<Freshness>, stopping: CancellationToken) {
     loop {
-        let asked_at = now_ms();
+        let asked_at = Instant::now();
         match tokio::time::timeout(LOOK, store.ping()).await {
             Ok(Ok(())) => freshness.heard(asked_at),
             Ok(Err(error)) => tracing::error!(%error, "the store does not answer"),

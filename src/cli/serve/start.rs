@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -14,9 +14,9 @@ use crate::admin::{AdminSocket, serve_probes};
 use crate::config::{Config, Host};
 use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
-use crate::lifecycle::{Control, run_upkeep, same_user};
+use crate::lifecycle::{Control, run_upkeep, same_user, watch_users};
 use crate::listener::{self, DataPath};
-use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes, now_ms};
+use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes};
 use crate::store::{DataDirLock, RunRow};
 use crate::tasks::Tasks;
 use crate::telemetry::access::AccessLog;
@@ -65,9 +65,10 @@ impl Running {
         let (edge, freshness) = edge(&config, &control, routes, &sockets, &tasks)?;
         resume(&edge, &control, loaded.runs).await;
         control.prover().run(&tasks);
-        freshness.heard(now_ms());
+        freshness.heard(Instant::now());
         tasks.spawn(keep_fresh(control.store().clone(), freshness, tasks.stopping().clone()));
         tasks.spawn(run_upkeep(control.clone(), tasks.stopping().clone()));
+        tasks.spawn(watch_users(control.clone(), tasks.stopping().clone()));
         let admin = AdminSocket::bind(&config.data_dir).map_err(ServeError::Admin)?;
         tasks.spawn(admin.run(control.clone(), tasks.clone()));
         let metrics_address = match config.metrics_address {
@@ -157,7 +158,7 @@ fn edge(
         false => None,
     };
     let prover = control.prover().clone();
-    let freshness = Arc::new(Freshness::default());
+    let freshness = Arc::new(Freshness::never());
     let edge = Edge::new(EdgeParts {
         hosts: AllowedHosts::new(config.listen.hosts.iter().chain(&bound)),
         directory: control.directory().clone(),

@@ -272,9 +272,9 @@ impl Prover {
             state.reachable = verdict != Verdict::Unreachable;
             conclusive = verdict.weight() != Weight::Nothing;
         }
-        let standing = state.ledger.standing(now, self.0.times.stands);
         // Set under the lock, so that two results are not set in the wrong order.
-        watched.target.set_standing(standing);
+        watched.target.set_standing(state.ledger.standing(now, self.0.times.stands));
+        let standing = watched.target.standing();
         if conclusive {
             let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             state.proved_at = Some(at.as_secs());

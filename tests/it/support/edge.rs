@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use botgate::cli::stand_in::{self, Options, StandIn};
 use botgate::config::{Config, GatewayUrl, Host};
@@ -149,8 +149,10 @@ impl TestEdge {
         };
         let suspects = Arc::new(AtomicUsize::new(0));
         let suspected = suspects.clone();
-        let freshness = Arc::new(Freshness::default());
-        freshness.heard(if setup.stale { 1 } else { now_ms() + 3_600_000 });
+        let freshness = Arc::new(Freshness::never());
+        if !setup.stale {
+            freshness.heard(Instant::now() + Duration::from_secs(3_600));
+        }
         let sockets = listener::bind(config.listen.address, 2).expect("a free port");
         let address = sockets[0].local_addr().expect("a bound socket has an address");
         let bound = Host::parse(&address.to_string(), 80).expect("an address is a host");
