@@ -99,6 +99,11 @@ impl<'a> Screened<'a> {
         if head.values("content-length").count() > 1 {
             return Err(Refusal::of(Reason::BadRequest));
         }
+        // One coding, once: the engine takes any list that ends in chunked, and what is inside it is not taken out here.
+        let mut codings = head.values("transfer-encoding");
+        if codings.next().is_some_and(|coding| !coding.eq_ignore_ascii_case(b"chunked")) || codings.next().is_some() {
+            return Err(Refusal::of(Reason::BadRequest));
+        }
         let target = Target::parse(head.path_and_query)?;
         if !hosts.allows(host) {
             return Err(Refusal::of(Reason::MisdirectedHost));

@@ -2,7 +2,7 @@
 //! request.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use botgate::cli::stand_in::{Misbehave, Misbehaviour};
 
@@ -178,6 +178,25 @@ fn only_listed_fields_pass_and_early_hints_do_not() {
     assert_eq!(names, [&passed[..], &own[..]].concat(), "{head}");
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(!head.contains("theirs"), "{head}");
+    edge.settles();
+}
+
+#[test]
+fn a_flood_of_interim_answers_does_not_outlast_the_deadline() {
+    let gateway = RawGateway::start(|upstream| {
+        let flood = "HTTP/1.1 102 Processing\r\n\r\n".repeat(1000);
+        let Some(_) = upstream.request() else { return };
+        let until = Instant::now() + Duration::from_secs(8);
+        while Instant::now() < until && upstream.try_say(&flood) {}
+    });
+    let mut config = config();
+    config.deadlines.response_head = Duration::from_secs(1);
+    let edge = TestEdge::in_front_of(config, gateway.address());
+    let mut client = Wire::connect(edge.address);
+    let asked = Instant::now();
+    client.send(post(CHAT, edge.token("alice"), &chat("hello", false)));
+    assert_eq!(client.answer().status(), 504);
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
     edge.settles();
 }
 

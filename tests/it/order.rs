@@ -76,6 +76,11 @@ fn a_wrong_method_is_told_only_to_whom_the_bot_belongs() {
     assert_eq!(ask("/v1/models", ""), (401, None));
 }
 
+/// A turn without a credential whose body comes in these transfer codings.
+fn coded(codings: &str) -> String {
+    format!("POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: {codings}\r\n\r\n0\r\n\r\n")
+}
+
 #[test]
 fn connect_trace_and_large_heads_are_refused_before_any_credential() {
     let edge = TestEdge::start();
@@ -93,6 +98,12 @@ fn connect_trace_and_large_heads_are_refused_before_any_credential() {
         ("GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\n\r\n".to_owned(), 400),
         ("GET http://127.0.0.2/v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".to_owned(), 400),
         ("OPTIONS * HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".to_owned(), 400),
+        (coded("gzip, chunked"), 400),
+        (coded("chunked, chunked"), 400),
+        (coded(",chunked"), 400),
+        (coded("chunked\r\nTransfer-Encoding: chunked"), 400),
+        (coded("identity\r\nTransfer-Encoding: chunked"), 400),
+        (coded("Chunked"), 401),
     ] {
         let mut wire = Wire::connect(edge.address);
         wire.send(&request);
