@@ -1,6 +1,7 @@
 //! Loading: what the store holds becomes the live edge, once, before anything is served.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::directory::Bot;
 use crate::identity::Idle;
@@ -20,6 +21,8 @@ pub struct LoadReport {
     pub sessions: usize,
     /// Runs that were not seen to end.
     pub runs: Vec<RunRow>,
+    /// Bots of people who are being deleted: not served, but what they still run has to be stopped.
+    pub leaving: Vec<Arc<Bot>>,
     /// Rows that cannot be used, and bots at a gateway that is not configured any more.
     pub problems: Vec<String>,
 }
@@ -40,12 +43,11 @@ impl Control {
         let deleting = |uid: &Uid| states.get(uid) == Some(&PersonState::Deleting);
         self.set_orphans(states.values().filter(|&&state| state == PersonState::Deleting).count());
         let mut bots = Vec::with_capacity(loaded.bots.len());
+        let mut leaving = Vec::new();
         for key in loaded.bots {
-            if deleting(&key.uid) {
-                continue;
-            }
             let name = format!("bot of {} at gateway {}", key.login, key.gateway);
             match self.bot_of(key) {
+                Ok(bot) if deleting(bot.uid()) => leaving.push(Arc::new(bot)),
                 Ok(bot) => bots.push(bot),
                 Err(error) => problems.push(format!("{name}: {error}")),
             }
@@ -55,6 +57,7 @@ impl Control {
             bots: bots.len(),
             sessions: loaded.sessions.len(),
             runs: loaded.runs,
+            leaving,
             problems,
         };
         self.directory().insert(bots);

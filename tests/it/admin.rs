@@ -186,6 +186,8 @@ async fn a_deleted_person_stays_an_orphan_until_the_profile_is_gone() {
     operator.close().await;
     let (operator, report) = ground.open().await;
     assert_eq!((operator.control.orphans(), report.bots), (1, 0), "it stays so over a restart");
+    let leaving: Vec<_> = report.leaving.iter().map(|bot| bot.profile().as_str()).collect();
+    assert_eq!(leaving, ["bot-alice"], "what the bot still runs can be stopped");
     let reconciled = Operator::done(operator.call("/reconcile", json!({ "apply": true })).await);
     assert_eq!(reconciled["orphans"][0]["finished"], false, "the profile is still there");
     ground.stand_in.remove_bot(&profile("alice"));

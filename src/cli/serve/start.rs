@@ -12,6 +12,7 @@ use super::ready::keep_fresh;
 use super::run_log::run_log;
 use crate::admin::{AdminSocket, serve_probes};
 use crate::config::{Config, Host};
+use crate::directory::Bot;
 use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
 use crate::lifecycle::{Control, run_upkeep, same_user, watch_users};
@@ -63,7 +64,7 @@ impl Running {
         tracing::info!(people = loaded.people, bots = loaded.bots, sessions = loaded.sessions, "loaded");
         let tasks = Tasks::new();
         let (edge, freshness) = edge(&config, &control, routes, &sockets, &tasks)?;
-        resume(&edge, &control, loaded.runs).await;
+        resume(&edge, &control, loaded.runs, &loaded.leaving).await;
         control.prover().run(&tasks);
         freshness.heard(Instant::now());
         tasks.spawn(keep_fresh(control.store().clone(), freshness, tasks.stopping().clone()));
@@ -183,12 +184,12 @@ fn edge(
 
 /// Takes up the runs that were open when the edge last stopped, before the data path opens. A run whose bot is gone cannot be
 /// asked about any more; its row goes.
-async fn resume(edge: &Edge, control: &Control, rows: Vec<RunRow>) {
+async fn resume(edge: &Edge, control: &Control, rows: Vec<RunRow>, leaving: &[Arc<Bot>]) {
     let bots = control.directory().snapshot();
     let mut resumed = Vec::with_capacity(rows.len());
     for row in rows {
-        let Some(bot) = bots.values().find(|bot| *bot.uid() == row.uid && *bot.profile() == row.profile).cloned()
-        else {
+        let mut known = bots.values().chain(leaving);
+        let Some(bot) = known.find(|bot| *bot.uid() == row.uid && *bot.profile() == row.profile).cloned() else {
             tracing::warn!(run = %row.run_id, bot = %row.profile, "a run's bot is gone; it cannot be followed to its end");
             if let Err(error) = control.store().remove_run(row.run_id).await {
                 tracing::error!(%error, "a run's row could not be removed");
