@@ -21,17 +21,23 @@ pub mod stand_in;
 mod user;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
 use args::{Cli, Command, UserCommand};
 use out::{Failure, Out};
 
+/// Longest wait for the last diagnostics to reach standard error.
+const DIAGNOSTICS_WITHIN: Duration = Duration::from_secs(1);
+
 /// Runs the command that was typed.
 pub fn main() -> ExitCode {
     // clap tells wrong usage itself and exits 2; --help and --version exit 0.
     let cli = Cli::parse();
-    match run(cli) {
+    let done = run(cli);
+    crate::telemetry::trace::flush(DIAGNOSTICS_WITHIN);
+    match done {
         Ok(code) => code,
         Err(failure) => failure.tell(),
     }

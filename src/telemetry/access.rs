@@ -7,20 +7,14 @@
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use super::lines::Lines;
 use super::metrics::Metrics;
 use super::reason::Reason;
 use crate::names::{Login, ProfileName};
-use crate::tasks::Tasks;
-
-/// Lines that may wait for stdout.
-const QUEUE_LINES: usize = 8_192;
-/// Bytes that are collected for one write, at most.
-const BATCH_BYTES: usize = 64 * 1024;
 
 /// What the access log tells about one request.
 #[derive(Debug, Clone, Copy)]
@@ -65,15 +59,10 @@ struct Line<'a> {
     peer: IpAddr,
 }
 
-enum Message {
-    Line(Vec<u8>),
-    Flush(SyncSender<()>),
-}
-
 /// A handle on the access log's writer. The writer ends when the last handle is dropped.
 #[derive(Clone)]
 pub struct AccessLog {
-    queue: SyncSender<Message>,
+    lines: Lines,
     metrics: Arc<Metrics>,
 }
 
@@ -87,23 +76,21 @@ impl AccessLog {
     }
 
     fn to(out: impl Write + Send + 'static, metrics: Arc<Metrics>) -> io::Result<Self> {
-        let (queue, lines) = sync_channel(QUEUE_LINES);
         let counted = Arc::clone(&metrics);
-        Tasks::thread("access-log", move || write_lines(&lines, out, &counted))?;
-        Ok(AccessLog { queue, metrics })
+        let lines = Lines::start("access-log", out, move |lost| counted.access_dropped(lost))?;
+        Ok(AccessLog { lines, metrics })
     }
 
     /// Queues one line; never blocks.
     pub fn access(&self, record: &AccessRecord<'_>) {
-        if self.queue.try_send(Message::Line(line(record))).is_err() {
+        if !self.lines.write(line(record)) {
             self.metrics.access_dropped(1);
         }
     }
 
     /// Waits until what is queued has been written; false when that took longer than `limit`. Blocks: for shutdown.
     pub fn flush(&self, limit: Duration) -> bool {
-        let (done, wait) = sync_channel(1);
-        self.queue.try_send(Message::Flush(done)).is_ok() && wait.recv_timeout(limit).is_ok()
+        self.lines.flush(limit)
     }
 }
 
@@ -134,34 +121,6 @@ fn line(record: &AccessRecord<'_>) -> Vec<u8> {
     let _ = serde_json::to_writer(&mut out, &shown);
     out.push(b'\n');
     out
-}
-
-fn write_lines(queue: &Receiver<Message>, mut out: impl Write, metrics: &Metrics) {
-    let mut batch = Vec::with_capacity(BATCH_BYTES);
-    while let Ok(first) = queue.recv() {
-        batch.clear();
-        let (mut lines, mut next, mut flushed) = (0, Some(first), None);
-        while let Some(message) = next {
-            match message {
-                Message::Line(line) => {
-                    batch.extend_from_slice(&line);
-                    lines += 1;
-                }
-                Message::Flush(done) => {
-                    flushed = Some(done);
-                    break;
-                }
-            }
-            next = if batch.len() < BATCH_BYTES { queue.try_recv().ok() } else { None };
-        }
-        // A closed or full stdout must not end the writer: it may be repaired, and the loss is counted.
-        if out.write_all(&batch).and_then(|()| out.flush()).is_err() {
-            metrics.access_dropped(lines);
-        }
-        if let Some(done) = flushed {
-            let _ = done.try_send(());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod audit;
+mod lines;
 pub mod metrics;
 pub mod reason;
 pub mod trace;
