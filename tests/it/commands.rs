@@ -69,6 +69,53 @@ impl Ground {
     }
 }
 
+impl Ground {
+    /// What a `botgate serve` tells that must not come up.
+    #[track_caller]
+    fn fails_to_serve(&self) -> String {
+        let mut child = Command::new(BOTGATE)
+            .arg("serve")
+            .env_clear()
+            .env("BOTGATE_CONFIG", self.config())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("botgate starts");
+        let ended = poll_for(PATIENCE, || child.try_wait().expect("its own child"));
+        if ended.is_none() {
+            child.kill().expect("its own child");
+        }
+        let Output { status, stdout, stderr } = child.wait_with_output().expect("botgate ends");
+        let told = String::from_utf8_lossy(&stderr).into_owned();
+        assert_eq!(status.code(), Some(1), "{told}");
+        assert!(stdout.is_empty(), "nothing listens: {}", String::from_utf8_lossy(&stdout));
+        told
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_named_and_nothing_is_served() {
+    let ground = Ground::new();
+    ground.ok(&["user", "add", "alice"], "");
+    let (key, database) = (ground.data_dir().join("master.key"), ground.data_dir().join("botgate.db"));
+    let own = std::fs::read(&key).expect("the master key");
+    std::fs::write(&key, "5".repeat(64)).expect("another master key");
+    let told = ground.fails_to_serve();
+    assert!(told.contains("botgate.db") && told.contains("master key"), "{told}");
+    std::fs::write(&key, own).expect("the master key");
+    let raw = rusqlite::Connection::open(&database).expect("the database");
+    let version: i64 = raw.pragma_query_value(None, "user_version", |row| row.get(0)).expect("its version");
+    raw.pragma_update(None, "user_version", version + 1).expect("a newer version");
+    let told = ground.fails_to_serve();
+    assert!(told.contains("botgate.db") && told.contains("newer"), "{told}");
+    raw.pragma_update(None, "user_version", version).expect("the version that it has");
+    drop(raw);
+    std::fs::write(ground.data_dir().join("audit").join("00000001.jsonl"), "{}\n").expect("a log that is none");
+    let told = ground.fails_to_serve();
+    assert!(told.contains("audit"), "{told}");
+}
+
 /// A `botgate serve` of its own process.
 struct Served {
     child: Child,

@@ -165,6 +165,15 @@ fn comments_keep_a_stream_alive() {
 }
 
 #[test]
+fn twenty_five_silent_seconds_pass_with_nothing_but_comments() {
+    let edge = TestEdge::with(config(), |options| options.keepalive = Duration::from_secs(10));
+    let seen = stream(&edge, "alice", "SILENCE:25").until("[DONE]");
+    let comments = String::from_utf8_lossy(&seen).matches(": keepalive").count();
+    assert_eq!(comments, 2);
+    edge.settles();
+}
+
+#[test]
 fn a_slow_reader_slows_the_gateway_down() {
     const TOTAL: usize = 200 << 20;
     const PIECE: usize = 64 << 10;
