@@ -135,11 +135,6 @@ impl StandIn {
         self.gateway.records().all()
     }
 
-    /// Forgets the remembered requests.
-    pub fn forget_requests(&self) {
-        self.gateway.records().clear();
-    }
-
     /// Serves a profile, or changes its key at once.
     pub fn set_bot(&self, profile: &ProfileName, key: &ApiServerKey) {
         self.gateway.residents().set(profile.as_str(), Some(key.clone()));

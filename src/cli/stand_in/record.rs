@@ -76,8 +76,4 @@ impl Records {
     pub(super) fn all(&self) -> Vec<Arc<Recorded>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
-
-    pub(super) fn clear(&self) {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
 }
