@@ -1,6 +1,7 @@
 //! `user …` and `lockdown`: who may sign in.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use super::args::UserCommand;
@@ -54,9 +55,9 @@ fn import(file: &Path, gateway: Option<&GatewayName>, config: &Config, out: Out)
     };
     let imported: Imported = with_admin(config, |admin| {
         if file == Path::new("-") {
-            return admin.upload(&path, std::io::stdin());
+            return admin.upload(&path, io::stdin());
         }
-        let lines = File::open(file).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+        let lines = open(file).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
         admin.upload(&path, lines)
     })?;
     out.show(&imported, || {
@@ -74,6 +75,12 @@ fn import(file: &Path, gateway: Option<&GatewayName>, config: &Config, out: Out)
         message.push_str(&format!("\n  and {more} more"));
     }
     Err(Failure::with_next(message, "mend those lines and import them again; the others are in"))
+}
+
+/// A directory can be opened like a file, and fails only where nobody would look for the reason.
+fn open(file: &Path) -> io::Result<File> {
+    let lines = File::open(file)?;
+    if lines.metadata()?.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(lines) }
 }
 
 fn delete(login: Login, config: &Config, out: Out) -> Result<(), Failure> {

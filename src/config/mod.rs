@@ -8,6 +8,8 @@ mod sections;
 mod values;
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -188,10 +190,22 @@ impl std::error::Error for ConfigError {}
 /// # Errors
 /// [`ConfigError`] with every problem of the file.
 pub fn load(file: &Path) -> Result<Config, ConfigError> {
-    let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
+    let text = read_bounded(file).map_err(|error| ConfigError {
         file: file.to_owned(),
         problems: vec![ConfigProblem { key: String::new(), message: format!("cannot be read: {error}") }],
     })?;
     let base = file.parent().unwrap_or(Path::new("."));
     parse(&text, base).map_err(|problems| ConfigError { file: file.to_owned(), problems })
+}
+
+/// Longest configuration file, in bytes.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+
+fn read_bounded(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(FILE_MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_MAX_BYTES {
+        return Err(io::Error::other(format!("it is longer than {FILE_MAX_BYTES} bytes")));
+    }
+    Ok(text)
 }

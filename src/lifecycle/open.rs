@@ -1,6 +1,8 @@
 //! Opening: from a configuration to the operations, for `serve` and for commands that run without it.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -90,11 +92,15 @@ impl Control {
     }
 }
 
+/// Most that is read of a file with a key, in bytes: more than any key is long.
+const KEY_FILE_MAX_BYTES: u64 = 8192;
+
 /// The default profile's key, when its file is configured.
 pub(super) fn default_key(gateway: &Gateway) -> Result<Option<ApiServerKey>, OpenError> {
     let Some(path) = &gateway.default_api_server_key_file else { return Ok(None) };
     let fault = |why: String| OpenError::DefaultKey { path: path.clone(), why };
-    let text =
-        std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| fault(format!("cannot be read: {error}")))?;
+    let mut text = Zeroizing::new(String::new());
+    let read = File::open(path).and_then(|file| file.take(KEY_FILE_MAX_BYTES).read_to_string(&mut text));
+    read.map_err(|error| fault(format!("cannot be read: {error}")))?;
     ApiServerKey::parse(&text).map(Some).map_err(|error| fault(error.to_string()))
 }

@@ -1,7 +1,8 @@
 //! Files: the data directory and what lies in it belong to the edge's user alone.
 //!
 //! Invariants: what another user owns is refused; what others can reach is closed to them, or refused when that fails;
-//! a symbolic link is never followed to a file of the store. Not here: what the files hold.
+//! a symbolic link is never followed to a file of the store; a directory that is more than botgate's is left as it is.
+//! Not here: what the files hold.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -9,6 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use super::error::StoreError;
+use super::master::KEY_FILE;
+use super::sqlite::DATABASE_FILE;
 
 /// Permission bits of group and others.
 pub(super) const OTHERS: u32 = 0o077;
@@ -36,8 +39,23 @@ pub(super) fn check_data_dir(data_dir: &Path) -> Result<PathBuf, StoreError> {
         return Err(unsafe_file(&path, "is not a directory".to_owned()));
     }
     check_owner(&path, &metadata)?;
+    if is_open(&metadata) && !is_botgates(&path, &metadata).map_err(|source| io_error(&path, source))? {
+        let why = "others can reach it, and it holds no data of botgate's; give a directory of its own".to_owned();
+        return Err(unsafe_file(&path, why));
+    }
     tighten(&path, &metadata)?;
     Ok(path)
+}
+
+/// Whether nobody else can lose by a directory's being closed: it is empty, or holds the store already. What is written
+/// in a configuration file by mistake, such as `/` or `/tmp`, must not be closed to everybody.
+fn is_botgates(path: &Path, metadata: &Metadata) -> io::Result<bool> {
+    const STICKY: u32 = 0o1000;
+    let holds = |name: &str| path.join(name).symlink_metadata().is_ok();
+    if holds(KEY_FILE) || holds(DATABASE_FILE) {
+        return Ok(true);
+    }
+    Ok(metadata.permissions().mode() & STICKY == 0 && fs::read_dir(path)?.next().is_none())
 }
 
 /// Checks a file of the store if it is there; whether it is.
@@ -74,9 +92,13 @@ pub(super) fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), StoreE
     Err(unsafe_file(path, why))
 }
 
+fn is_open(metadata: &Metadata) -> bool {
+    metadata.permissions().mode() & OTHERS != 0
+}
+
 fn tighten(path: &Path, metadata: &Metadata) -> Result<(), StoreError> {
     let mode = metadata.permissions().mode() & 0o7777;
-    if mode & OTHERS == 0 {
+    if !is_open(metadata) {
         return Ok(());
     }
     fs::set_permissions(path, Permissions::from_mode(mode & 0o700)).map_err(|error| {
@@ -113,12 +135,29 @@ mod tests {
     fn what_others_can_reach_is_closed_to_them() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let file = dir.path().join("x");
+        check_data_dir(dir.path()).unwrap();
+        assert_eq!(mode(dir.path()), 0o700);
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let file = dir.path().join(DATABASE_FILE);
         fs::write(&file, "").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
         check_data_dir(dir.path()).unwrap();
         assert!(check_file(&file).unwrap());
         assert_eq!((mode(dir.path()), mode(&file)), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_directory_of_other_things_is_refused_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
+        assert!(matches!(check_data_dir(dir.path()), Err(StoreError::Unsafe { .. })));
+        fs::write(dir.path().join("theirs"), "").unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let error = check_data_dir(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("no data of botgate's"), "{error}");
+        assert_eq!(mode(dir.path()), 0o755);
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+        check_data_dir(dir.path()).unwrap();
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::files;
 use crate::secret::MasterKey;
 
 /// The key's file in the data directory.
-const KEY_FILE: &str = "master.key";
+pub(super) const KEY_FILE: &str = "master.key";
 /// The key's name as a systemd credential.
 const CREDENTIAL: &str = "botgate-master-key";
 /// Longest file that is read in search of 64 digits, in bytes.

@@ -150,6 +150,20 @@ impl Served {
 }
 
 #[test]
+fn files_without_an_end_and_directories_are_refused() {
+    let ground = Ground::new();
+    let endless = run_in(ground.dir.path(), None, &["check", "--config", "/dev/zero"], "");
+    assert!(endless.code == Some(1) && endless.err.contains("longer than"), "{}", endless.err);
+    let told = ground.fails(&["user", "import", "."], "");
+    assert!(told.contains(".: is a directory"), "{told}");
+    let config = std::fs::read_to_string(ground.config()).expect("the configuration is there");
+    assert!(config.contains("\"default.key\""), "{config}");
+    std::fs::write(ground.config(), config.replace("\"default.key\"", "\"/dev/zero\"")).expect("it can be changed");
+    let told = ground.fails(&["serve"], "");
+    assert!(told.contains("/dev/zero"), "{told}");
+}
+
+#[test]
 fn reserved_names_and_wrong_usage_exit_2() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     for words in [
