@@ -76,6 +76,8 @@ pub struct OpenRun {
     pub run: Identifier,
     /// The person whose run it is.
     pub owner: Uid,
+    /// The session that started it.
+    pub session: Uid,
     /// The bot that runs it.
     pub profile: ProfileName,
     /// The gateway that runs it.
@@ -291,8 +293,16 @@ impl Runs {
 impl FollowSlot {
     /// Follows a run that the gateway has just accepted. Never blocks; may be called on any runtime.
     ///
-    /// `permit` ends with the run. `revoked` stops it. `on_end` closes its audit record.
-    pub fn follow(self, watch: RunWatch, permit: Option<TurnPermit>, revoked: CancellationToken, on_end: OnEnd) {
+    /// `session` is the row that its own row names. `permit` ends with the run. `revoked` stops it. `on_end` closes its audit
+    /// record.
+    pub fn follow(
+        self,
+        watch: RunWatch,
+        session: &Uid,
+        permit: Option<TurnPermit>,
+        revoked: CancellationToken,
+        on_end: OnEnd,
+    ) {
         let FollowSlot { runs, permit: room } = self;
         let Some((nudge, registration)) = runs.register(&watch) else {
             // The gateway replayed an earlier answer: no work began, so the permit is free.
@@ -301,6 +311,7 @@ impl FollowSlot {
         runs.0.log.opened(&OpenRun {
             run: watch.run().clone(),
             owner: watch.bot().uid().clone(),
+            session: session.clone(),
             profile: watch.bot().profile().clone(),
             gateway: watch.bot().gateway().name().clone(),
             started_at: unix_millis(),

@@ -119,6 +119,13 @@ impl Sessions {
         Ok(session)
     }
 
+    /// A session by row.
+    pub fn session(&self, id: &Uid) -> Option<Arc<Session>> {
+        let owner = self.0.owners.get(id)?.value().clone();
+        let digest = *self.0.by_person.get(&owner)?.sessions.get(id)?;
+        self.0.by_digest.get(&digest).map(|found| found.value().clone())
+    }
+
     /// Cuts one session off; false when it is not live.
     pub fn revoke_session(&self, id: &Uid) -> bool {
         let Some(owner) = self.0.owners.get(id).map(|owner| owner.value().clone()) else { return false };

@@ -220,6 +220,7 @@ impl Exchange {
     /// The request started a run: permit and record go to whoever follows it to its end.
     pub fn run_started(&mut self, run: Identifier, watch: RunWatch, revoked: CancellationToken, status: StatusCode) {
         let Some(slot) = self.follow.take() else { return };
+        let Some(session) = self.grant.as_ref().map(|grant| grant.session().id().clone()) else { return };
         self.run = Some(run.clone());
         let turn = match std::mem::replace(&mut self.audit, AuditState::None) {
             AuditState::Open(turn) => Some(turn),
@@ -228,6 +229,7 @@ impl Exchange {
         let (started, bytes_in) = (self.started, self.bytes_in());
         slot.follow(
             watch,
+            &session,
             self.permit.take(),
             revoked,
             Box::new(move |end| {

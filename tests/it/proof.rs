@@ -161,7 +161,7 @@ async fn runs_are_followed_to_their_real_ends() {
         let (sender, ended) = tokio::sync::oneshot::channel();
         let watch = RunWatch::new(edge.bot(login), run.clone());
         let on_end = Box::new(move |end| sender.send(end).unwrap());
-        runs.reserve().unwrap().follow(watch, None, revoked.clone(), on_end);
+        runs.reserve().unwrap().follow(watch, &Uid::random(), None, revoked.clone(), on_end);
         async move { tokio::time::timeout(SOON, ended).await.expect("it ends").unwrap() }
     };
 

@@ -44,6 +44,7 @@ impl RunLog for StoredRuns {
         self.note(Note::Opened(RunRow {
             run_id: run.run.clone(),
             uid: run.owner.clone(),
+            session_id: run.session.clone(),
             profile: run.profile.clone(),
             gateway: run.gateway.clone(),
             started_at: run.started_at,

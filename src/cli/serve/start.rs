@@ -196,9 +196,9 @@ async fn resume(edge: &Edge, control: &Control, rows: Vec<RunRow>, leaving: &[Ar
             }
             continue;
         };
-        let revoked = control.sessions().person(&row.uid).map(|person| person.cancelled().clone());
-        let revoked = revoked.unwrap_or_else(|| {
-            // Nobody may run it any more.
+        let session = control.sessions().session(&row.session_id).filter(|session| *session.person().uid() == row.uid);
+        let revoked = session.map(|session| session.cancelled().clone()).unwrap_or_else(|| {
+            // Revoked or ended meanwhile: nobody may run it any more.
             let token = CancellationToken::new();
             token.cancel();
             token

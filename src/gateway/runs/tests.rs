@@ -77,7 +77,7 @@ impl Edge {
         let permit = self.turns.take_over(self.alice.uid());
         let ends = Arc::clone(&self.ends);
         let on_end: OnEnd = Box::new(move |end| ends.lock().unwrap().push(end));
-        self.runs.reserve().unwrap().follow(self.watch(), Some(permit), revoked.clone(), on_end);
+        self.runs.reserve().unwrap().follow(self.watch(), &Uid::random(), Some(permit), revoked.clone(), on_end);
     }
 
     /// Waits for the next end, and checks that nothing of the run is left.

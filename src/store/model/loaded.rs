@@ -10,6 +10,8 @@ pub struct RunRow {
     pub run_id: Identifier,
     /// Whose it is.
     pub uid: Uid,
+    /// The session that started it; its row may be gone.
+    pub session_id: Uid,
     /// The bot that runs it.
     pub profile: ProfileName,
     /// Where it runs.

@@ -15,7 +15,7 @@ pub(super) const SESSION: &str =
 /// Columns of [`bot_token`], in its order.
 pub(super) const BOT_TOKEN: &str = "id, uid, digest, created_at, last_used_at, revoked_at";
 /// Columns of [`run`], in its order.
-pub(super) const RUN: &str = "run_id, uid, profile, gateway, started_at";
+pub(super) const RUN: &str = "run_id, uid, session_id, profile, gateway, started_at";
 
 /// A text column as a name; `None` when it is NULL, no text, or not such a name.
 pub(super) fn name<T, E>(row: &Row<'_>, at: usize, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
@@ -92,9 +92,10 @@ pub(super) fn run(row: &Row<'_>) -> Option<RunRow> {
     Some(RunRow {
         run_id: name(row, 0, Identifier::parse)?,
         uid: name(row, 1, Uid::parse)?,
-        profile: name(row, 2, ProfileName::parse)?,
-        gateway: name(row, 3, GatewayName::parse)?,
-        started_at: row.get(4).ok()?,
+        session_id: name(row, 2, Uid::parse)?,
+        profile: name(row, 3, ProfileName::parse)?,
+        gateway: name(row, 4, GatewayName::parse)?,
+        started_at: row.get(5).ok()?,
     })
 }
 

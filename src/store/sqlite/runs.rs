@@ -13,10 +13,17 @@ pub(crate) fn put(tx: &Transaction<'_>, run: &RunRow) -> Result<(), StoreError> 
     }
     // The same row again is no change; another person's run of that name fails on the primary key.
     tx.execute(
-        "INSERT INTO open_runs (run_id, uid, profile, gateway, started_at)
-         SELECT ?1, ?2, ?3, ?4, ?5
-         WHERE NOT EXISTS (SELECT 1 FROM open_runs WHERE run_id = ?1 AND uid = ?2 AND gateway = ?4)",
-        params![run.run_id.as_str(), run.uid.as_str(), run.profile.as_str(), run.gateway.as_str(), run.started_at],
+        "INSERT INTO open_runs (run_id, uid, session_id, profile, gateway, started_at)
+         SELECT ?1, ?2, ?3, ?4, ?5, ?6
+         WHERE NOT EXISTS (SELECT 1 FROM open_runs WHERE run_id = ?1 AND uid = ?2 AND gateway = ?5)",
+        params![
+            run.run_id.as_str(),
+            run.uid.as_str(),
+            run.session_id.as_str(),
+            run.profile.as_str(),
+            run.gateway.as_str(),
+            run.started_at
+        ],
     )?;
     Ok(())
 }

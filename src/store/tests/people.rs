@@ -11,6 +11,7 @@ async fn what_is_stored_survives_a_restart() {
     let run = RunRow {
         run_id: crate::names::Identifier::parse("run_1").unwrap(),
         uid: alice.uid.clone(),
+        session_id: session.id.clone(),
         profile: bot.profile.clone(),
         gateway: gateway(),
         started_at: now_ms(),
@@ -140,6 +141,7 @@ async fn a_run_of_another_person_is_never_taken_over() {
     let run = |person: &PersonRow, bot: &BotKey| RunRow {
         run_id: crate::names::Identifier::parse("run_1").unwrap(),
         uid: person.uid.clone(),
+        session_id: person.uid.clone(),
         profile: bot.profile.clone(),
         gateway: gateway(),
         started_at: 1,

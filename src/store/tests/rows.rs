@@ -160,7 +160,7 @@ async fn the_schema_itself_refuses_what_no_row_may_say() {
         "UPDATE sessions SET kind = 'bot'",
         "UPDATE sessions SET digest = x'00'",
         "DELETE FROM users WHERE login = 'alice'",
-        "INSERT INTO open_runs VALUES ('r', 'ffff', 'bot-alice', 'main', 1)",
+        "INSERT INTO open_runs VALUES ('r', 'ffff', 'eeee', 'bot-alice', 'main', 1)",
     ];
     for sql in refused {
         let error = fixture.attempt(sql).await.expect_err(sql);

@@ -61,6 +61,23 @@ fn after_a_kill_sessions_hold_open_turns_are_closed_as_lost_and_runs_are_taken_u
     assert_eq!(pair.botgate.turns(), (0.0, 0.0));
 }
 
+#[test]
+fn a_run_whose_session_was_revoked_while_the_edge_was_down_is_stopped() {
+    let mut pair = Pair::serve();
+    let text = "WORDS:2000:0.1 in a run that loses its session";
+    let run = Call::post("/v1/runs", &json!({ "input": text })).bearer(&pair.bob).send(pair.botgate.address());
+    assert_eq!(run.status, 202, "{}", run.body);
+    let calls = || pair.gateway.model().turns_with(text);
+    eventually("the run is at work", SOON, || !calls().is_empty());
+    pair.botgate.kill();
+    pair.botgate.run(&["session", "revoke", "--login", "bob"]).done();
+    assert!(calls().iter().all(|call| call.end != End::Abandoned), "the run outlives the edge");
+    pair.botgate.serve();
+    eventually("the run is stopped", SOON, || calls().iter().all(|call| call.end == End::Abandoned));
+    eventually("its permit is given back", SOON, || pair.botgate.turns() == (0.0, 0.0));
+    assert!(pair.botgate.stop(), "{}", pair.botgate.output());
+}
+
 /// Reads on; something once the stream has broken off, which must not look like its end.
 fn cut(stream: &mut crate::support::http::Incoming) -> Option<()> {
     match stream.try_next_chunk() {

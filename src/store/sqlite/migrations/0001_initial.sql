@@ -64,6 +64,7 @@ CREATE INDEX sessions_by_end ON sessions (expires_at);
 CREATE TABLE open_runs (
     run_id     TEXT PRIMARY KEY CHECK (length(run_id) BETWEEN 1 AND 256),
     uid        TEXT NOT NULL REFERENCES users (uid) DEFERRABLE INITIALLY DEFERRED,
+    session_id TEXT NOT NULL,
     profile    TEXT NOT NULL,
     gateway    TEXT NOT NULL,
     started_at INTEGER NOT NULL CHECK (started_at >= 0)
