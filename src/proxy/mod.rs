@@ -14,6 +14,7 @@ mod forward;
 mod head;
 mod headers;
 mod narrow;
+mod origin;
 mod own_pages;
 mod refusal;
 mod request_id;
@@ -42,7 +43,7 @@ pub use routes::{NO_ROUTE, Route, RouteKind, Routes};
 
 use crate::gateway::pool::Pool;
 use crate::gateway::request_body::RequestBody;
-use crate::identity::credential;
+use crate::identity::{Carrier, credential};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 use crate::telemetry::reason::Reason;
@@ -145,8 +146,10 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
     let screened = Screened::new(engine::view(parts, &lines), &edge.hosts)?;
     // 2. The edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
     if let Some(response) = own_pages::serve(&screened) {
-        exchange.on_route(routes::OWN_PAGE, "GET", "/health");
-        return response.map(Decision::OwnPage);
+        return response.map(|page| {
+            exchange.on_route(routes::OWN_PAGE, "GET", "/health");
+            Decision::OwnPage(page)
+        });
     }
     // 3. Store, credential, person and bot.
     if edge.freshness.is_stale(Instant::now()) {
@@ -158,8 +161,11 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
         exchange.concerns(refused.person);
         Refusal::of(refused.reason)
     })?;
-    // 4. The person's own bot, and no other.
     exchange.concerns(Some(session.person().clone()));
+    if credential.carrier == Carrier::Cookie && !origin::is_own(screened.head()) {
+        return Err(Refusal::of(Reason::CrossOrigin));
+    }
+    // 4. The person's own bot, and no other.
     let grant = Grant::new(session, &edge.directory, screened.target().profile()).map_err(Refusal::of)?;
     exchange.granted(grant.clone());
     // 5 and 6. Route, method; content coding, declared length, expectation.

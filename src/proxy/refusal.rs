@@ -106,9 +106,7 @@ fn show(reason: Reason) -> Shown {
     const LIMIT: &str = "rate_limit_error";
     const SERVER: &str = "server_error";
     match reason {
-        Reason::BadRequest | Reason::Upgrade => {
-            shown(StatusCode::BAD_REQUEST, REQUEST, "bad_request", "The request is not well formed.")
-        }
+        Reason::BadRequest => shown(StatusCode::BAD_REQUEST, REQUEST, "bad_request", "The request is not well formed."),
         Reason::HttpVersion => shown(
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             REQUEST,
@@ -144,6 +142,7 @@ fn show(reason: Reason) -> Shown {
         | Reason::CredentialAmbiguous
         | Reason::CredentialUnknown
         | Reason::CredentialKind
+        | Reason::CrossOrigin
         | Reason::SessionExpired
         | Reason::SessionRevoked
         | Reason::PersonDisabled
@@ -171,9 +170,6 @@ fn show(reason: Reason) -> Shown {
         }
         Reason::Expectation => {
             shown(StatusCode::EXPECTATION_FAILED, REQUEST, "expectation_failed", "Only 100-continue can be expected.")
-        }
-        Reason::AddressRate | Reason::PersonRate => {
-            later(StatusCode::TOO_MANY_REQUESTS, LIMIT, "rate_limit_exceeded", "Too many requests; try again shortly.")
         }
         Reason::QueueFull | Reason::QueueTimeout | Reason::ConnectionLimit => later(
             StatusCode::TOO_MANY_REQUESTS,

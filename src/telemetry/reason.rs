@@ -33,8 +33,6 @@ reasons! {
     HeadTooLarge = "head_too_large",
     /// CONNECT or TRACE: 405.
     ForbiddenMethod = "forbidden_method",
-    /// Requests from one address over the rate: 429.
-    AddressRate = "address_rate",
     /// The store has been out of reach longer than the limit: 503.
     StoreStale = "store_stale",
     /// No credential: the one 401.
@@ -47,6 +45,8 @@ reasons! {
     CredentialUnknown = "credential_unknown",
     /// A bot token outside `/mcp`, or another kind on it: the one 401.
     CredentialKind = "credential_kind",
+    /// A cookie that another site's page may have sent: the one 401.
+    CrossOrigin = "cross_origin",
     /// Past its end: the one 401.
     SessionExpired = "session_expired",
     /// Revoked while the request was under way: the one 401, or a cut.
@@ -73,10 +73,6 @@ reasons! {
     BodyTooSlow = "body_too_slow",
     /// An expectation other than 100-continue: 417.
     Expectation = "expectation",
-    /// Upgrade asked for on a route that has none: 400.
-    Upgrade = "upgrade",
-    /// The person's requests over the rate: 429.
-    PersonRate = "person_rate",
     /// The person's or everybody's queue is full: 429.
     QueueFull = "queue_full",
     /// No permit within the longest wait: 429.

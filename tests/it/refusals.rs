@@ -172,6 +172,7 @@ fn cases(edge: &TestEdge) -> Vec<Case> {
         case("bearer and cookie", "credential_ambiguous", bearer(alice) + &cookie(alice)),
         case("two cookies", "credential_ambiguous", cookie(alice) + &cookie(alice)),
         case("two cookies in a line", "credential_ambiguous", cookie(&format!("{alice}; __Host-botgate={alice}"))),
+        case("a cookie from another site's page", "cross_origin", cookie(alice) + "Origin: http://evil.example\r\n"),
         case("a bot's token", "credential_kind", bearer(&wrong(TokenKind::Bot))),
         at_mcp("a session at /mcp", bearer(alice)),
         at_mcp("nothing at /mcp", String::new()),

@@ -1,0 +1,54 @@
+//! Same-origin proof for cookies, which browsers send by themselves, also for another site's page (CSRF).
+//!
+//! A bearer token is put on a request by whoever holds it and needs no such proof.
+
+use super::head::HeadView;
+
+/// Whether a request with a cookie may be its person's own wish: an Origin, if there is one, is the edge's own, and a request
+/// that changes something has one, or the browser's word that it comes from the same origin.
+pub(super) fn is_own(head: &HeadView<'_>) -> bool {
+    let host = head.values("host").next().unwrap_or_default();
+    let mut origins = head.values("origin");
+    let from_own_page = match (origins.next(), origins.next()) {
+        (None, _) => head.values("sec-fetch-site").eq([&b"same-origin"[..]]),
+        (Some(origin), None) if authority(origin).is_some_and(|authority| authority.eq_ignore_ascii_case(host)) => true,
+        _ => return false,
+    };
+    from_own_page || matches!(head.method, "GET" | "HEAD")
+}
+
+/// Host and port of a serialized origin; none of `null`.
+fn authority(origin: &[u8]) -> Option<&[u8]> {
+    origin.strip_prefix(b"https://").or_else(|| origin.strip_prefix(b"http://"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::head::Line;
+
+    fn own(method: &str, lines: &[(&str, &str)]) -> bool {
+        let mut all = vec![Line { name: "host", value: b"edge.example:8080" }];
+        all.extend(lines.iter().map(|(name, value)| Line { name, value: value.as_bytes() }));
+        is_own(&HeadView { method, authority: None, path_and_query: "/", lines: &all })
+    }
+
+    #[test]
+    fn another_sites_page_cannot_act_by_cookie() {
+        assert!(own("GET", &[]));
+        assert!(own("POST", &[("origin", "http://Edge.example:8080")]));
+        assert!(own("POST", &[("sec-fetch-site", "same-origin")]));
+        for lines in [
+            &[][..],
+            &[("sec-fetch-site", "cross-site")],
+            &[("sec-fetch-site", "same-site")],
+            &[("origin", "null")],
+            &[("origin", "http://evil.example")],
+            &[("origin", "http://edge.example:8081"), ("sec-fetch-site", "same-origin")],
+            &[("origin", "http://edge.example:8080"), ("origin", "http://evil.example")],
+        ] {
+            assert!(!own("POST", lines), "{lines:?}");
+        }
+        assert!(!own("GET", &[("origin", "http://evil.example")]));
+    }
+}
