@@ -33,12 +33,21 @@ pub struct Acceptor {
 /// Accepts until the edge drains.
 pub async fn run(acceptor: Acceptor) {
     let draining = acceptor.worker.edge().parts().draining.clone();
+    // A lasting error is told when it begins and when it ends.
+    let mut failing = false;
     while let Some(accepted) = draining.run_until_cancelled(acceptor.listener.accept()).await {
         match accepted {
-            Ok((stream, peer)) => admit(&acceptor, stream, peer.ip()),
+            Ok((stream, peer)) => {
+                if std::mem::take(&mut failing) {
+                    tracing::info!("connections can be accepted again");
+                }
+                admit(&acceptor, stream, peer.ip());
+            }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::error!(%error, "cannot accept connections; trying again");
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::error!(%error, "cannot accept connections; trying again");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -15,7 +15,7 @@ use crate::config::{Config, Host};
 use crate::directory::Bot;
 use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
-use crate::lifecycle::{Control, run_upkeep, same_user, watch_users};
+use crate::lifecycle::{Control, LoadReport, run_upkeep, same_user, watch_users};
 use crate::listener::{self, DataPath};
 use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes};
 use crate::store::{DataDirLock, RunRow};
@@ -63,32 +63,23 @@ impl Running {
         }
         tracing::info!(people = loaded.people, bots = loaded.bots, sessions = loaded.sessions, "loaded");
         let tasks = Tasks::new();
-        let (edge, freshness) = edge(&config, &control, routes, &sockets, &tasks)?;
-        resume(&edge, &control, loaded.runs, &loaded.leaving).await;
-        control.prover().run(&tasks);
-        freshness.heard(Instant::now());
-        tasks.spawn(keep_fresh(control.store().clone(), freshness, tasks.stopping().clone()));
-        tasks.spawn(run_upkeep(control.clone(), tasks.stopping().clone()));
-        tasks.spawn(watch_users(control.clone(), tasks.stopping().clone()));
-        let admin = AdminSocket::bind(&config.data_dir).map_err(ServeError::Admin)?;
-        tasks.spawn(admin.run(control.clone(), tasks.clone()));
-        let metrics_address = match config.metrics_address {
-            None => None,
-            Some(address) => Some(probes(address, &control, &tasks).await?),
-        };
-        let draining = edge.parts().draining.clone();
-        let access_log = edge.access_log().cloned();
-        let data_path = DataPath::start(&edge, sockets, config.deadlines.drain).map_err(ServeError::System)?;
-        Ok(Running {
-            address: data_path.address(),
-            metrics_address,
-            control,
-            draining,
-            tasks,
-            data_path: Some(data_path),
-            access_log,
-            lock: Some(lock),
-        })
+        match launch(&config, &control, routes, loaded, sockets, &tasks).await {
+            Ok(Launched { edge, data_path, metrics_address }) => Ok(Running {
+                address: data_path.address(),
+                metrics_address,
+                control,
+                draining: edge.parts().draining.clone(),
+                access_log: edge.access_log().cloned(),
+                tasks,
+                data_path: Some(data_path),
+                lock: Some(lock),
+            }),
+            Err(error) => {
+                tasks.drain(CLOSE_LIMIT).await;
+                close(&control).await;
+                Err(error)
+            }
+        }
     }
 
     /// Where clients are served.
@@ -117,14 +108,52 @@ impl Running {
         if let Some(log) = self.access_log.take() {
             log.flush(CLOSE_LIMIT);
         }
-        if let Err(error) = self.control.audit().stop(CLOSE_LIMIT).await {
-            tracing::error!(%error, "the audit log did not end cleanly");
-        }
-        if let Err(error) = self.control.store().close().await {
-            tracing::error!(%error, "the store did not close cleanly");
-        }
+        close(&self.control).await;
         self.lock = None;
         clean
+    }
+}
+
+/// What was started for an edge, besides its tasks.
+struct Launched {
+    edge: Arc<Edge>,
+    data_path: DataPath,
+    metrics_address: Option<SocketAddr>,
+}
+
+/// Starts everything that runs, the data path last.
+async fn launch(
+    config: &Config,
+    control: &Control,
+    routes: Routes,
+    loaded: LoadReport,
+    sockets: Vec<std::net::TcpListener>,
+    tasks: &Tasks,
+) -> Result<Launched, ServeError> {
+    let (edge, freshness) = edge(config, control, routes, &sockets, tasks)?;
+    resume(&edge, control, loaded.runs, &loaded.leaving).await;
+    control.prover().run(tasks);
+    freshness.heard(Instant::now());
+    tasks.spawn(keep_fresh(control.store().clone(), freshness, tasks.stopping().clone()));
+    tasks.spawn(run_upkeep(control.clone(), tasks.stopping().clone()));
+    tasks.spawn(watch_users(control.clone(), tasks.stopping().clone()));
+    let admin = AdminSocket::bind(&config.data_dir).map_err(ServeError::Admin)?;
+    tasks.spawn(admin.run(control.clone(), tasks.clone()));
+    let metrics_address = match config.metrics_address {
+        None => None,
+        Some(address) => Some(probes(address, control, tasks).await?),
+    };
+    let data_path = DataPath::start(&edge, sockets, config.deadlines.drain).map_err(ServeError::System)?;
+    Ok(Launched { edge, data_path, metrics_address })
+}
+
+/// Ends audit log and store.
+async fn close(control: &Control) {
+    if let Err(error) = control.audit().stop(CLOSE_LIMIT).await {
+        tracing::error!(%error, "the audit log did not end cleanly");
+    }
+    if let Err(error) = control.store().close().await {
+        tracing::error!(%error, "the store did not close cleanly");
     }
 }
 
