@@ -5,6 +5,8 @@
 //! thread, so its lock is never contended.
 
 use std::future::Future;
+use std::io::ErrorKind;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper_util::rt::TokioIo;
+use socket2::{SockRef, Socket};
 use tokio::net::TcpStream;
 
 use super::request_body::RequestBody;
@@ -52,6 +55,8 @@ impl std::error::Error for ConnectError {}
 pub struct Link {
     pub(super) sender: SendRequest<RequestBody>,
     pub(super) connection: Connection<TokioIo<TcpStream>, RequestBody>,
+    // The same socket once more, to look at what has arrived on it: the runtime learns of that only when it next polls.
+    socket: Socket,
     gateway: usize,
     reused: bool,
     gauge: Option<ConnectionGauge>,
@@ -68,6 +73,7 @@ impl Link {
                 TcpStream::connect((target.url().host(), target.url().port())).await.map_err(ConnectError::Io)?;
             // A turn's head and the first event are small; waiting for more would only delay them.
             stream.set_nodelay(true).map_err(ConnectError::Io)?;
+            let socket = SockRef::from(&stream).try_clone().map_err(ConnectError::Io)?;
             let (sender, connection) = hyper::client::conn::http1::Builder::new()
                 .max_headers(HEADERS_MAX)
                 .max_buf_size(HEAD_MAX_BYTES)
@@ -77,6 +83,7 @@ impl Link {
             Ok(Link {
                 sender,
                 connection,
+                socket,
                 gateway: target.index(),
                 reused: false,
                 gauge: metrics.upstream_connection(target.index(), ConnectionState::Active),
@@ -100,7 +107,14 @@ impl Link {
         Pin::new(&mut self.connection).poll(cx).is_ready()
     }
 
-    /// Looks without waiting whether the gateway has closed an idle connection or spoken on it.
+    /// Whether nothing has arrived on an idle connection, neither a byte nor its end.
+    fn is_silent(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        // The socket does not block: what would wait has nothing to tell.
+        self.socket.peek(&mut byte).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Whether the HTTP client can send another request, as far as the runtime has heard.
     fn is_alive(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         !self.poll_drive(&mut cx) && matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Ok(())))
@@ -122,7 +136,7 @@ impl Pool {
     pub fn take(&self, target: &GatewayTarget) -> Option<Link> {
         loop {
             let mut link = self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(target.index())?.pop()?;
-            if link.is_alive() {
+            if link.is_silent() && link.is_alive() {
                 link.gauge.iter_mut().for_each(ConnectionGauge::active);
                 return Some(link);
             }
@@ -147,5 +161,74 @@ impl Pool {
     /// Closes every idle connection.
     pub fn clear(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc::sync_channel;
+
+    use http::Request;
+
+    use super::*;
+    use crate::config::GatewayUrl;
+    use crate::gateway::call::{Call, CallDeadlines};
+    use crate::names::GatewayName;
+    use crate::tasks::Tasks;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// A connection that has carried one request and lies in the pool, while the gateway does `after` and says so.
+    async fn taken_after(after: fn(std::net::TcpStream)) -> bool {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = GatewayUrl::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let target = GatewayTarget::new(GatewayName::parse("main").unwrap(), 0, url);
+        let (go, gone) = sync_channel::<()>(1);
+        let (done, did) = sync_channel::<()>(1);
+        let gateway = Tasks::thread("gateway", move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 4096];
+            assert!(stream.read(&mut head).unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+            gone.recv().unwrap();
+            after(stream);
+            done.send(()).unwrap();
+        })
+        .unwrap();
+        let metrics = Metrics::new(&[GatewayName::parse("main").unwrap()], &[]);
+        let pool = Pool::new(1);
+        let link = Link::open(&target, LONG, &metrics).await.unwrap();
+        let request = Request::get("/").header("host", "gateway").body(RequestBody::empty()).unwrap();
+        let mut call = Call::start(link, request, pool.clone(), CallDeadlines { head: LONG, idle: LONG });
+        assert_eq!(call.head().await.unwrap().status, 200);
+        assert!(call.data().await.is_none());
+        go.send(()).unwrap();
+        // Blocks this thread, and with it the runtime, so that it cannot have heard of what has arrived.
+        did.recv().unwrap();
+        gateway.join().unwrap();
+        pool.take(&target).is_some()
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_the_gateway_spoke_is_never_used() {
+        assert!(
+            !taken_after(|mut stream| {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstale").unwrap();
+                std::mem::forget(stream);
+            })
+            .await
+        );
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_gateway_closed_is_never_used() {
+        assert!(!taken_after(drop).await);
+    }
+
+    #[tokio::test]
+    async fn a_silent_connection_is_used_again() {
+        assert!(taken_after(std::mem::forget).await);
     }
 }
