@@ -68,7 +68,7 @@ impl GatewayTarget {
 
     /// What the proof last said; failed while the gateway is barred.
     pub fn standing(&self) -> GatewayStanding {
-        if self.barred.load(Ordering::Acquire) {
+        if self.is_barred() {
             return GatewayStanding::ProofFailed;
         }
         match self.standing.load(Ordering::Acquire) {
@@ -91,6 +91,11 @@ impl GatewayTarget {
     /// Takes it out of service whatever its proof says, or no longer; true when that is a change.
     pub fn bar(&self, barred: bool) -> bool {
         self.barred.swap(barred, Ordering::AcqRel) != barred
+    }
+
+    /// Whether it is out of service for a reason that is not its proof.
+    pub fn is_barred(&self) -> bool {
+        self.barred.load(Ordering::Acquire)
     }
 }
 

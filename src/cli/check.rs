@@ -9,7 +9,11 @@ use crate::config::{self, Config};
 pub(super) fn load(file: &Path) -> Result<Config, Failure> {
     config::load(file).map_err(|error| {
         let missing = !file.exists();
-        let next = if missing { "make one: botgate init" } else { "mend the file, then: botgate check" };
+        let next = if missing {
+            "make one: botgate init; or name yours: --config FILE, or BOTGATE_CONFIG"
+        } else {
+            "mend the file, then: botgate check"
+        };
         Failure::with_next(error, next)
     })
 }

@@ -11,7 +11,9 @@ pub(super) fn run(apply: bool, config: &Config, out: Out) -> Result<(), Failure>
         let row = |d: &Deleted| {
             let state = match (d.finished, d.profile.is_some()) {
                 (true, _) => "deleted".to_owned(),
-                (false, true) => format!("waits: {}", d.message.as_deref().unwrap_or("the profile is not proved gone")),
+                (false, true) => {
+                    format!("waits: {}", d.message.as_deref().unwrap_or("the profile is not gone for certain"))
+                }
                 (false, false) => "ready: reconcile --apply frees the login".to_owned(),
             };
             [d.login.to_string(), or_dash(d.profile.as_ref()), or_dash(d.gateway.as_ref()), state]
@@ -25,7 +27,7 @@ pub(super) fn run(apply: bool, config: &Config, out: Out) -> Result<(), Failure>
     }
     let profiles: Vec<String> = waiting.iter().filter_map(|d| d.profile.as_ref()).map(ToString::to_string).collect();
     Err(Failure::with_next(
-        format!("not proved gone: {}", profiles.join(" ")),
+        format!("not gone for certain: {}", profiles.join(" ")),
         "delete each at its gateway (hermes profile delete PROFILE -y), then: botgate reconcile --apply",
     ))
 }

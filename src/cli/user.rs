@@ -101,7 +101,7 @@ pub(super) fn unfinished(deleted: &Deleted) -> Failure {
         return Failure::with_next(format!("{}: {said}", deleted.login), "botgate reconcile --apply");
     };
     Failure::with_next(
-        format!("{login}: cut off; profile {profile} at gateway {gateway} is not proved gone: {said}"),
+        format!("{login}: cut off; profile {profile} at gateway {gateway} is not gone for certain: {said}"),
         format!("delete it there (hermes profile delete {profile} -y), then: botgate reconcile --apply"),
     )
 }

@@ -108,6 +108,7 @@ impl Control {
             _ => Health::Wrong,
         };
         let word = match standing {
+            _ if same_user(std::slice::from_ref(gateway)).is_err() => "not another user, not served",
             GatewayStanding::Proved => "served",
             GatewayStanding::Starting => "not proved yet, not served",
             GatewayStanding::ProofFailed => "takes a key that it must refuse, not served",

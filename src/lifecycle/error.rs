@@ -77,7 +77,9 @@ impl ControlError {
     /// What to do next.
     pub fn next(&self) -> Option<String> {
         let next = match self {
-            ControlError::NoSuchPerson(login) => format!("make them known: botgate user add {}", quoted(login)),
+            ControlError::NoSuchPerson(login) => {
+                format!("list people: botgate user list; make one known: botgate user add {}", quoted(login))
+            }
             ControlError::Store(StoreError::NoSuchPerson) => "list people: botgate user list".into(),
             ControlError::Store(StoreError::NoBot) => {
                 "register one: botgate bot adopt LOGIN --api-server-key-stdin".into()
@@ -92,6 +94,10 @@ impl ControlError {
             }
             ControlError::KeyTaken(_) | ControlError::DefaultKey(_) => {
                 "give the profile a key of its own in its .env, and give the same here".into()
+            }
+            ControlError::NeedsKeeper("bot delete") => {
+                "it goes with its person: botgate user delete LOGIN; to refuse them for a while: botgate user disable LOGIN"
+                    .into()
             }
             ControlError::NeedsKeeper(_) => {
                 "change the profile at the gateway by hand, then: botgate bot adopt LOGIN --api-server-key-stdin".into()

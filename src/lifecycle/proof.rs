@@ -46,6 +46,7 @@ impl Control {
     pub(super) async fn profile_is_gone(&self, bot: &Bot) -> Result<(), String> {
         match self.prover().look_at(bot).await {
             Verdict::UnservedProfile => Ok(()),
+            Verdict::Proved => Err("the gateway still serves it".to_owned()),
             verdict => Err(verdict.to_string()),
         }
     }

@@ -221,8 +221,8 @@ fn without_a_running_edge_commands_work_on_the_store() {
     assert_eq!(listed.as_array().unwrap().len(), 5);
     assert!(ground.ok(&["token", "create", "alice", "--label", "laptop"], "").starts_with("bgp_"));
     assert!(ground.ok(&["bot", "token", "alice"], "").starts_with("bgm_"));
-    for command in ["create", "rotate", "delete"] {
-        assert!(ground.fails(&["bot", command, "alice"], "").contains("bot adopt"));
+    for (command, instead) in [("create", "bot adopt"), ("rotate", "bot adopt"), ("delete", "user delete")] {
+        assert!(ground.fails(&["bot", command, "alice"], "").contains(instead));
     }
     assert!(ground.fails(&["user", "delete", "alice"], "").contains("bot-alice"));
     assert!(ground.fails(&["reconcile", "--apply"], "").contains("bot-alice"));

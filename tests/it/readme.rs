@@ -197,9 +197,12 @@ fn the_operators_lines_run_as_they_stand() {
         input: String::new(),
     };
     let serving = Child::start(program, &directory.path().join("serve.out"));
-    let ready =
-        poll_for(Duration::from_secs(30), || serving.output().contains("\"standing\":\"proved\"").then_some(()));
-    assert!(ready.is_some() && serving.output().contains("listening on"), "{}", serving.output());
+    // The proof may be told before the address is.
+    let ready = poll_for(Duration::from_secs(30), || {
+        let told = serving.output();
+        (told.contains("\"standing\":\"proved\"") && told.contains("listening on")).then_some(())
+    });
+    assert!(ready.is_some(), "{}", serving.output());
 
     let both = format!("{session}\n{refused}");
     let done = shell(&edge, &both, &[]);

@@ -27,7 +27,7 @@ pub struct GatewayReport {
     pub name: GatewayName,
     /// Where it listens.
     pub url: String,
-    /// `starting`, `proved` or `proof_failed`: only a proved one is served.
+    /// `starting`, `proved`, `proof_failed`, or `barred` when it runs as the edge's own user: only a proved one is served.
     pub standing: &'static str,
     /// Whether it could serve a turn, or would if it had a bot.
     pub servable: bool,
@@ -113,7 +113,7 @@ impl GatewayReport {
         GatewayReport {
             name: target.name().clone(),
             url: target.url().to_string(),
-            standing: standing_word(standing),
+            standing: if target.is_barred() { "barred" } else { standing_word(standing) },
             servable: match standing {
                 GatewayStanding::Proved => true,
                 GatewayStanding::Starting => bots.is_empty() && found.reachable,
@@ -122,9 +122,10 @@ impl GatewayReport {
             reachable: found.reachable,
             default_key: found.default_key,
             isolation: match standing {
-                GatewayStanding::ProofFailed => Isolation::Broken,
+                // Being barred says nothing about its keys.
+                GatewayStanding::ProofFailed if found.ledger.fault().is_some() => Isolation::Broken,
                 GatewayStanding::Proved if found.default_key == DefaultKey::Shown => Isolation::Proven,
-                GatewayStanding::Proved | GatewayStanding::Starting => Isolation::Unproven,
+                _ => Isolation::Unproven,
             },
             fault: found.ledger.fault(),
             proved_at: found.proved_at,

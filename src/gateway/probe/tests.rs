@@ -197,6 +197,17 @@ async fn a_wrong_key_accepted_takes_the_gateway_out_of_service() {
 }
 
 #[tokio::test]
+async fn a_barred_gateway_is_not_said_to_take_wrong_keys() {
+    let edge = Edge::new().await;
+    assert_eq!(edge.prove("alice").await, Verdict::Proved);
+    assert!(edge.target.bar(true));
+    let report = &edge.prover.report().gateways[0];
+    assert_eq!((report.standing, report.servable, report.isolation), ("barred", false, Isolation::Unproven));
+    assert!(edge.target.bar(false));
+    assert_eq!(edge.prover.report().gateways[0].standing, "proved");
+}
+
+#[tokio::test]
 async fn without_a_neighbour_a_made_up_key_is_tried() {
     let edge = Edge::new().await;
     edge.directory.remove(&Login::parse("bob").unwrap());
