@@ -118,8 +118,7 @@ fn the_eleventh_turn_is_refused_whosever_it_is() {
 fn a_draining_gateway_refuses_new_turns_and_finishes_those_it_has() {
     let alice = Bot::of("alice");
     let gateway = RealGateway::start(Release::Current, std::slice::from_ref(&alice));
-    let mut held = turn(&alice, "HOLD until the drain", true).open(gateway.address());
-    eventually("the turn calls the model", SOON, || !gateway.model().turns_with("HOLD").is_empty());
+    let mut held = gateway.begin("HOLD", || turn(&alice, "HOLD until the drain", true).open(gateway.address()));
     gateway.terminate();
     let mut last = None;
     eventually("new turns are refused", SOON, || {

@@ -82,9 +82,7 @@ fn a_draining_gateway_finishes_its_streams_and_refuses_new_turns() {
     let token = botgate.session("alice");
     botgate.serve_until_ready();
     let call = Call::post("/v1/chat/completions", &chat("HOLD until the drain", true)).bearer(&token);
-    let mut held = call.open(botgate.address());
-    assert_eq!(held.status, 200);
-    eventually("the turn calls the model", SOON, || !gateway.model().turns_with("HOLD").is_empty());
+    let mut held = gateway.begin("HOLD", || call.open(botgate.address()));
     gateway.terminate();
     let late = Call::post("/v1/chat/completions", &chat("too late", false)).bearer(&token);
     let mut last = None;

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use super::child::{Child, Program};
 use super::hermes_home::{self, Home};
-use super::http::Call;
+use super::http::{Call, Incoming};
 use super::model::StubModel;
 use super::{poll_for, venv_program};
 
 /// Booting takes 3 to 13 s, more when tests keep the cores busy.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// A fresh gateway's first turn takes up to 10 s before it calls the model.
+const FIRST_TURN: Duration = Duration::from_secs(40);
 
 /// Which package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +155,20 @@ impl RealGateway {
 
     pub(crate) fn model(&self) -> &StubModel {
         &self.model
+    }
+
+    /// Opens a stream whose turn calls the model. The very first turn of a fresh gateway has been seen to stand still before
+    /// that; then it is left and asked for anew, at most twice.
+    #[track_caller]
+    pub(crate) fn begin(&self, marker: &str, open: impl Fn() -> Incoming) -> Incoming {
+        for _attempt in 0..3 {
+            let stream = open();
+            assert_eq!(stream.status, 200);
+            if poll_for(FIRST_TURN, || (!self.model.turns_with(marker).is_empty()).then_some(())).is_some() {
+                return stream;
+            }
+        }
+        panic!("no turn calls the model:\n{}", self.output())
     }
 
     /// Asks it to drain and end, and does not wait.
