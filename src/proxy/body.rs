@@ -201,9 +201,11 @@ fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
     if let Some(permit) = exchange.take_permit() {
         let noticed_at =
             Instant::now() + until_noticed(call.quiet(), call.rhythm(), exchange.edge().parts().gateway_pause);
+        let stopping = tasks.stopping().clone();
         tasks.spawn(async move {
             call.leave(LET_GO).await;
-            tokio::time::sleep_until(noticed_at).await;
+            // An edge that stops lets nobody in, so its end need not wait.
+            stopping.run_until_cancelled(tokio::time::sleep_until(noticed_at)).await;
             drop(permit);
         });
     }
