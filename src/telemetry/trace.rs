@@ -129,15 +129,22 @@ fn env_filter(environment: Option<&str>, configured: Option<&str>) -> Result<Env
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
     use super::*;
 
-    /// A stream that takes nothing until it is let go.
-    struct Stuck(std::sync::mpsc::Receiver<()>, std::sync::mpsc::SyncSender<Vec<u8>>);
+    /// A stream that tells when it is reached and takes nothing until it is let go.
+    struct Stuck {
+        reached: SyncSender<()>,
+        held: Receiver<()>,
+        seen: SyncSender<Vec<u8>>,
+    }
 
     impl Write for Stuck {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let _ = self.0.recv();
-            let _ = self.1.try_send(bytes.to_vec());
+            let _ = self.reached.try_send(());
+            let _ = self.held.recv();
+            let _ = self.seen.try_send(bytes.to_vec());
             Ok(bytes.len())
         }
         fn flush(&mut self) -> io::Result<()> {
@@ -147,20 +154,25 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_stream_that_takes_nothing_and_the_loss_is_told() {
-        let (let_go, held) = std::sync::mpsc::sync_channel(0);
-        let (seen, written) = std::sync::mpsc::sync_channel(1_000);
-        let diagnostics = Diagnostics::start(Stuck(held, seen)).unwrap();
+        let (reached, stuck) = sync_channel(1);
+        let (let_go, held) = sync_channel(0);
+        let (seen, written) = sync_channel(1_000);
+        let diagnostics = Diagnostics::start(Stuck { reached, held, seen }).unwrap();
         let line = [b'x'; 1024];
+        (&diagnostics).write_all(&line).unwrap();
+        // From here on the writer takes nothing from the queue, so the losses are not told in between.
+        stuck.recv_timeout(Duration::from_secs(20)).unwrap();
         for _ in 0..20_000 {
             (&diagnostics).write_all(&line).unwrap();
         }
-        assert!(diagnostics.dropped.load(Ordering::Relaxed) > 10_000);
+        let dropped = diagnostics.dropped.load(Ordering::Relaxed);
+        assert!(dropped > 10_000, "{dropped}");
         drop(let_go);
-        assert!(diagnostics.lines.flush(Duration::from_secs(5)));
+        assert!(diagnostics.lines.flush(Duration::from_secs(20)));
         (&diagnostics).write_all(&line).unwrap();
-        assert!(diagnostics.lines.flush(Duration::from_secs(5)));
+        assert!(diagnostics.lines.flush(Duration::from_secs(20)));
         let text: Vec<u8> = written.try_iter().flatten().collect();
-        assert!(String::from_utf8(text).unwrap().contains("lines of diagnostics were dropped"));
+        assert!(String::from_utf8(text).unwrap().contains(&format!("{dropped} lines of diagnostics were dropped")));
     }
 
     #[test]
