@@ -6,13 +6,18 @@
 //! proxy. A scenario starts each proxy afresh and drives them in interleaved rounds; what counts is the CPU time of the whole
 //! process tree for each request, and its ratio to the peers' in the same round.
 
+mod alone;
 mod args;
+mod chart;
 mod drivers;
 mod peers;
 mod people;
 mod process;
+mod report;
+mod results;
 mod rounds;
 mod scenarios;
+mod table;
 mod trouble;
 mod upstream;
 mod wire;
@@ -23,6 +28,7 @@ use clap::Parser;
 
 use args::Args;
 use peers::{Botgate, Ground};
+use results::Results;
 use rounds::Bench;
 use scenarios::Drive;
 use trouble::{Outcome, Trouble};
@@ -60,10 +66,11 @@ fn run(args: Args) -> Outcome<bool> {
     for scenario in bench.args.scenarios() {
         eprintln!("{}", scenario.title());
         match scenario.drive() {
-            Drive::Alone => {}
+            Drive::Sessions => samples.extend(bench.sessions()?),
+            Drive::Creations => samples.extend(bench.creations()?),
             _ => samples.extend(bench.compare(scenario)?),
         }
     }
-    for s in &samples { println!("{s:?}"); }
-    Ok(true)
+    let missed = report::tell(&Results(samples), &bench.args)?;
+    Ok(missed == 0 || !bench.args.check)
 }

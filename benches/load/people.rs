@@ -54,7 +54,9 @@ impl Ask {
     fn body(self) -> &'static str {
         match self {
             Ask::Models => "",
-            Ask::Turn => r#"{"model":"hermes-agent","messages":[{"role":"user","content":"How is the weather today?"}]}"#,
+            Ask::Turn => {
+                r#"{"model":"hermes-agent","messages":[{"role":"user","content":"How is the weather today?"}]}"#
+            }
             Ask::Stream => {
                 r#"{"model":"hermes-agent","stream":true,"messages":[{"role":"user","content":"How is the weather?"}]}"#
             }

@@ -39,8 +39,10 @@ pub enum Drive {
     Open(Ask),
     Streams,
     Idle,
-    /// botgate beside itself.
-    Alone,
+    /// botgate with many sessions, beside itself with few.
+    Sessions,
+    /// botgate while sessions are made, beside itself while none are.
+    Creations,
 }
 
 /// The most that a ratio may be.
@@ -52,6 +54,8 @@ pub struct Targets {
 
 /// Requests a second of an open loop.
 pub const OPEN_PER_SECOND: u32 = 4_000;
+/// Sessions made a second beside an open loop.
+pub const CREATIONS_PER_SECOND: u32 = 10_000;
 /// Streams at once.
 pub const STREAMS: usize = 1_000;
 /// The most that an idle connection may take, in KiB.
@@ -74,7 +78,8 @@ impl Scenario {
             Scenario::OpenGet => Drive::Open(Ask::Models),
             Scenario::OpenTurn => Drive::Open(Ask::Turn),
             Scenario::Idle => Drive::Idle,
-            Scenario::Sessions | Scenario::Creations => Drive::Alone,
+            Scenario::Sessions => Drive::Sessions,
+            Scenario::Creations => Drive::Creations,
         }
     }
 

@@ -38,9 +38,8 @@ impl Idle {
     /// # Errors
     /// How many were.
     pub fn are_open(&self) -> Outcome<()> {
-        let silent = |stream: &&TcpStream| {
-            stream.peek(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-        };
+        let silent =
+            |stream: &&TcpStream| stream.peek(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
         match self.0.len() - self.0.iter().filter(silent).count() {
             0 => Ok(()),
             closed => Err(Trouble::new(format!("{closed} idle connections were closed"))),

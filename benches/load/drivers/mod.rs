@@ -1,5 +1,6 @@
 //! The clients: wrk for closed loops, and clients of our own for what wrk cannot do.
 
+mod creations;
 mod idle;
 mod open_loop;
 mod sse;
@@ -9,6 +10,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+pub use creations::Creations;
 pub use idle::Idle;
 pub use open_loop::{OpenLoop, Prepared};
 pub use sse::Streams;

@@ -71,8 +71,7 @@ impl Botgate {
     pub(super) fn start(&self, dir: &Path) -> Outcome<Proxy> {
         let output = dir.join("output");
         let config = self.config();
-        let mut child =
-            Child::start(Path::new(BINARY), &["serve", "--config", &config].map(str::to_owned), output)?;
+        let mut child = Child::start(Path::new(BINARY), &["serve", "--config", &config].map(str::to_owned), output)?;
         let since = Instant::now();
         loop {
             let told = child.output();

@@ -24,6 +24,7 @@ pub(super) fn start(ground: &Ground, dir: &Path) -> Outcome<Proxy> {
   no strict-limits
 defaults
   mode http
+  option http-no-delay
   timeout connect 2s
   timeout client 15m
   timeout server 15m

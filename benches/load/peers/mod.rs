@@ -90,6 +90,16 @@ impl Proxy {
         Ok(proxy)
     }
 
+    /// Starts a botgate of its own, and waits until it answers this request.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not serve in time.
+    pub fn of(botgate: &Botgate, dir: &Path, request: &str) -> Outcome<Self> {
+        let mut proxy = botgate.start(dir)?;
+        proxy.awaits(request)?;
+        Ok(proxy)
+    }
+
     fn with(peer: Peer, address: SocketAddr, child: Child) -> Self {
         Proxy { peer, address, child: Some(child), edge: None }
     }

@@ -77,8 +77,7 @@ http {{
     listen {address} reuseport backlog=4096;
     location /v1/ {{
       if ($profile = "") {{ {refusal} }}
-      rewrite ^ /p/$profile$uri break;
-      proxy_pass http://gateway;
+      proxy_pass http://gateway/p/$profile$request_uri;
     }}
     location ~ ^/p/(?<asked>[^/]+)/v1/ {{
       if ($asked != $profile) {{ {refusal} }}

@@ -20,7 +20,7 @@ use crate::trouble::{Outcome, Trouble};
 use judge::Judge;
 
 /// Pause between two events of a stream.
-pub const EVENT_PAUSE: Duration = Duration::from_millis(100);
+const EVENT_PAUSE: Duration = Duration::from_millis(100);
 /// Stands once in each event, and nowhere else in a stream, before the time at which it was sent.
 pub const EVENT_MARK: u8 = b'!';
 /// Digits of that time, in microseconds since the upstream's start.
@@ -43,6 +43,7 @@ pub struct Seen {
     wrong: AtomicU64,
     proofs: AtomicU64,
     streams: AtomicUsize,
+    events: AtomicU64,
     first_wrong: Mutex<Option<&'static str>>,
 }
 
@@ -58,6 +59,7 @@ impl Upstream {
             wrong: AtomicU64::new(0),
             proofs: AtomicU64::new(0),
             streams: AtomicUsize::new(0),
+            events: AtomicU64::new(0),
             first_wrong: Mutex::default(),
         });
         let judge = Judge::new(people, Arc::clone(&seen));
@@ -93,6 +95,11 @@ impl Upstream {
     /// Streams that are open.
     pub fn streams(&self) -> usize {
         self.seen.streams.load(Relaxed)
+    }
+
+    /// Events that were sent so far.
+    pub fn events(&self) -> u64 {
+        self.seen.events.load(Relaxed)
     }
 
     /// Its clock: since when the times in events count.

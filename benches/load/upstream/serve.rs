@@ -83,6 +83,7 @@ async fn events(mut stream: TcpStream, seen: &Seen) -> std::io::Result<()> {
         }
         write_event(&mut event, seen.now_us())?;
         stream.write_all(&event).await?;
+        seen.events.fetch_add(1, Relaxed);
     }
 }
 
