@@ -3,49 +3,60 @@
 //! Invariants: dropping a call closes its connection unless the answer was read to its end, in which case the connection
 //! goes back to the pool; silence is bounded, before the head and in the body. It does not judge what the answer says.
 
-use std::future::Future;
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, response};
-use http_body::{Body, SizeHint};
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 
+use super::answer::{Answer, AnswerError, Framing, Parsed};
+use super::content::{Content, ContentError};
+use super::outgoing::{Outgoing, SendError};
 use super::pool::{Link, Pool};
-use super::request_body::{BodyFault, BodyProgress, RequestBody};
+use super::request_body::BodyFault;
 use crate::tasks::Alarm;
 use crate::telemetry::metrics::UpstreamErrorKind;
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + Send>>;
+/// Bytes that are read at once. They lie on the stack, so that a connection that waits holds no buffer.
+const READ_BYTES: usize = 16 * 1024;
 
 /// Why an answer did not come, or did not come whole.
 #[derive(Debug)]
 pub enum CallError {
     /// The request never left: it may be sent again on another connection.
-    Unsent(Box<Request<RequestBody>>),
+    Unsent(Box<Outgoing>),
+    /// The client's body is not to be sent.
+    Body(BodyFault),
     /// The connection ended before a response head.
-    NoHead(hyper::Error),
+    NoHead(io::Error),
+    /// What came is no response head.
+    Head(AnswerError),
     /// No response head within the deadline.
     HeadTimeout,
     /// The answer broke off.
-    Broken(hyper::Error),
+    Broken(io::Error),
+    /// The answer is not framed as it says.
+    Content(ContentError),
     /// Silence in the answer beyond the deadline.
     IdleTimeout,
 }
 
-impl std::fmt::Display for CallError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CallError::Unsent(_) => f.write_str("the connection closed before the request left"),
+            CallError::Body(fault) => fault.fmt(f),
             CallError::NoHead(error) => write!(f, "no response head: {error}"),
+            CallError::Head(error) => error.fmt(f),
             CallError::HeadTimeout => f.write_str("no response head within the deadline"),
             CallError::Broken(error) => write!(f, "the answer broke off: {error}"),
+            CallError::Content(error) => error.fmt(f),
             CallError::IdleTimeout => f.write_str("silence in the answer beyond the deadline"),
         }
     }
@@ -57,10 +68,10 @@ impl CallError {
     /// The metric's word for it.
     pub fn kind(&self) -> UpstreamErrorKind {
         match self {
-            CallError::Unsent(_) => UpstreamErrorKind::Send,
-            CallError::NoHead(_) => UpstreamErrorKind::Head,
+            CallError::Unsent(_) | CallError::Body(_) => UpstreamErrorKind::Send,
+            CallError::NoHead(_) | CallError::Head(_) => UpstreamErrorKind::Head,
             CallError::HeadTimeout => UpstreamErrorKind::HeadTimeout,
-            CallError::Broken(_) => UpstreamErrorKind::Body,
+            CallError::Broken(_) | CallError::Content(_) => UpstreamErrorKind::Body,
             CallError::IdleTimeout => UpstreamErrorKind::IdleTimeout,
         }
     }
@@ -79,12 +90,18 @@ pub struct CallDeadlines {
 pub struct Call {
     // None once the connection went back to the pool or was closed.
     link: Option<Box<Link>>,
-    // None once the head has come.
-    answer: Option<Answer>,
-    body: Option<Incoming>,
+    // None once it has failed; what is left of a request then is not sent.
+    outgoing: Option<Outgoing>,
+    to_head: bool,
+    // What has come of a head that is not whole.
+    partial: Vec<u8>,
+    // None until the head has come.
+    content: Option<Content>,
+    chunked: bool,
+    // Body that came with the head.
+    ready: Bytes,
+    reusable: bool,
     pool: Arc<Pool>,
-    // None: the request has no body.
-    progress: Option<Arc<BodyProgress>>,
     deadlines: CallDeadlines,
     // The start, then each sign of life.
     last_active: Instant,
@@ -95,22 +112,25 @@ pub struct Call {
 }
 
 impl Call {
-    /// Sends a request. Nothing moves until the call is polled.
+    /// Sends a request. Nothing moves until the call is polled. `to_head`: its method is HEAD.
     pub fn start(
         mut link: Box<Link>,
-        request: Request<RequestBody>,
+        outgoing: Outgoing,
+        to_head: bool,
         pool: Arc<Pool>,
         deadlines: CallDeadlines,
     ) -> Self {
-        let progress = request.body().progress();
-        let answer = Box::pin(link.sender.try_send_request(request));
         let alarm = link.alarm.take();
         Call {
             link: Some(link),
-            answer: Some(answer),
-            body: None,
+            outgoing: Some(outgoing),
+            to_head,
+            partial: Vec::new(),
+            content: None,
+            chunked: false,
+            ready: Bytes::new(),
+            reusable: false,
             pool,
-            progress,
             deadlines,
             last_active: Instant::now(),
             head_at: None,
@@ -119,92 +139,152 @@ impl Call {
         }
     }
 
-    /// Whether the whole request body has been handed on: from here the gateway may run the turn.
+    /// Whether the whole request has left: from here the gateway may run the turn.
     pub fn is_sent(&self) -> bool {
-        self.progress.as_ref().is_none_or(|body| body.complete())
-    }
-
-    /// Why the request body was cut, if it was.
-    pub fn body_fault(&self) -> Option<BodyFault> {
-        self.progress.as_ref()?.fault()
+        self.outgoing.as_ref().is_some_and(Outgoing::is_sent)
     }
 
     /// Drives the call to its response head.
     ///
     /// # Errors
     /// [`CallError`]; the call is over then.
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, CallError>> {
-        let Some(answer) = self.answer.as_mut() else { return Poll::Pending };
-        if let Some(link) = self.link.as_mut()
-            && link.poll_drive(cx)
-        {
-            self.link = None;
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<Answer>, CallError>> {
+        if self.content.is_some() {
+            return Poll::Pending;
         }
-        match answer.as_mut().poll(cx) {
-            Poll::Ready(Ok(response)) => {
-                self.answer = None;
-                let (head, body) = response.into_parts();
-                self.body = Some(body);
-                self.last_active = Instant::now();
-                self.head_at = Some(self.last_active);
-                Poll::Ready(Ok(head))
-            }
-            Poll::Ready(Err(mut error)) => {
-                self.answer = None;
-                self.link = None;
-                Poll::Ready(Err(match error.take_message() {
-                    Some(request) => CallError::Unsent(Box::new(request)),
-                    None => CallError::NoHead(error.into_error()),
-                }))
-            }
-            Poll::Pending => {
-                ready!(self.poll_alarm(cx, self.deadlines.head));
-                self.close();
-                Poll::Ready(Err(CallError::HeadTimeout))
+        if let Err(error) = self.send(cx) {
+            self.close();
+            return Poll::Ready(Err(error));
+        }
+        // Nobody has been asked yet, so nobody may answer.
+        if self.outgoing.as_ref().is_none_or(Outgoing::has_begun) {
+            let mut space = [MaybeUninit::uninit(); READ_BYTES];
+            let mut buffer = ReadBuf::uninit(&mut space);
+            while let Poll::Ready(read) = self.poll_read(cx, &mut buffer) {
+                match read.map_err(CallError::NoHead).and_then(|()| self.head_of(buffer.filled())) {
+                    Ok(None) => {}
+                    Ok(Some(answer)) => return Poll::Ready(Ok(answer)),
+                    Err(error) => {
+                        self.close();
+                        return Poll::Ready(Err(error));
+                    }
+                }
             }
         }
+        ready!(self.poll_alarm(cx, self.deadlines.head));
+        self.close();
+        Poll::Ready(Err(CallError::HeadTimeout))
+    }
+
+    /// Sends on what is left of the request. Where the connection fails the gateway may have answered before it closed.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), CallError> {
+        let (Some(link), Some(outgoing)) = (self.link.as_mut(), self.outgoing.as_mut()) else { return Ok(()) };
+        if outgoing.is_sent() {
+            return Ok(());
+        }
+        let Poll::Ready(Err(error)) = outgoing.poll_send(cx, &mut link.stream) else { return Ok(()) };
+        match (self.outgoing.take(), error) {
+            (_, SendError::Body(fault)) => Err(CallError::Body(fault)),
+            (Some(unsent), SendError::Closed) if !unsent.has_begun() => Err(CallError::Unsent(Box::new(unsent))),
+            (_, SendError::Closed) => Ok(()),
+        }
+    }
+
+    /// Fills the buffer anew; an error at the connection's end.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(link) = self.link.as_mut() else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
+        buffer.clear();
+        ready!(Pin::new(&mut link.stream).poll_read(cx, buffer))?;
+        match buffer.filled().is_empty() {
+            true => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            false => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// The response head, once these bytes complete it.
+    fn head_of(&mut self, bytes: &[u8]) -> Result<Option<Box<Answer>>, CallError> {
+        let gathered;
+        let mut bytes = match self.partial.is_empty() {
+            true => bytes,
+            false => {
+                self.partial.extend_from_slice(bytes);
+                gathered = std::mem::take(&mut self.partial);
+                &gathered
+            }
+        };
+        loop {
+            match Answer::parse(bytes, self.to_head).map_err(CallError::Head)? {
+                Parsed::Interim(length) => bytes = &bytes[length..],
+                Parsed::Partial => {
+                    self.partial.extend_from_slice(bytes);
+                    return Ok(None);
+                }
+                Parsed::Head(answer, length) => {
+                    self.content = Some(Content::new(answer.framing()));
+                    self.chunked = answer.framing() == Framing::Chunked;
+                    self.reusable = answer.is_persistent();
+                    self.last_active = Instant::now();
+                    self.head_at = Some(self.last_active);
+                    self.ready = self.body_of(&bytes[length..])?;
+                    return Ok(Some(answer));
+                }
+            }
+        }
+    }
+
+    /// The part of the body that these bytes hold.
+    fn body_of(&mut self, bytes: &[u8]) -> Result<Bytes, CallError> {
+        let Some(content) = self.content.as_mut() else { return Ok(Bytes::new()) };
+        if bytes.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let mut body = Vec::with_capacity(bytes.len());
+        // What comes behind a body would be read as the next request's answer.
+        self.reusable &= content.take(bytes, &mut body).map_err(CallError::Content)? == bytes.len();
+        Ok(Bytes::from(body))
     }
 
     /// Drives the call to the next piece of its response body; `None` at the end.
     ///
     /// # Errors
-    /// [`CallError::Broken`] and [`CallError::IdleTimeout`]; the call is over then.
+    /// [`CallError::Broken`], [`CallError::Content`] and [`CallError::IdleTimeout`]; the call is over then.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CallError>>> {
-        loop {
-            let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
-            let mut polled = Pin::new(&mut *body).poll_frame(cx);
-            if polled.is_pending() {
-                // Asking for the frame is what lets the connection read on, so drive it and ask again.
-                if let Some(link) = self.link.as_mut()
-                    && link.poll_drive(cx)
-                {
-                    self.link = None;
-                }
-                polled = Pin::new(&mut *body).poll_frame(cx);
-            }
-            match polled {
-                Poll::Ready(Some(Ok(frame))) => {
+        if !self.ready.is_empty() {
+            self.pieces = self.pieces.saturating_add(1);
+            return Poll::Ready(Some(Ok(std::mem::take(&mut self.ready))));
+        }
+        if self.content.as_ref().is_none_or(Content::is_done) {
+            self.finish();
+            return Poll::Ready(None);
+        }
+        if self.send(cx).is_err() {
+            // The answer has begun before its request was over: it is read on, and the rest of the request is not sent.
+            self.outgoing = None;
+        }
+        let mut space = [MaybeUninit::uninit(); READ_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut space);
+        while let Poll::Ready(read) = self.poll_read(cx, &mut buffer) {
+            match read.map_err(CallError::Broken).and_then(|()| self.body_of(buffer.filled())) {
+                Ok(data) => {
                     self.last_active = Instant::now();
-                    self.pieces = self.pieces.saturating_add(1);
-                    if let Ok(data) = frame.into_data() {
+                    if !data.is_empty() {
+                        self.pieces = self.pieces.saturating_add(1);
                         return Poll::Ready(Some(Ok(data)));
                     }
+                    if self.content.as_ref().is_none_or(Content::is_done) {
+                        self.finish();
+                        return Poll::Ready(None);
+                    }
                 }
-                Poll::Ready(Some(Err(error))) => {
+                Err(error) => {
                     self.close();
-                    return Poll::Ready(Some(Err(CallError::Broken(error))));
-                }
-                Poll::Ready(None) => {
-                    self.finish();
-                    return Poll::Ready(None);
-                }
-                Poll::Pending => {
-                    ready!(self.poll_alarm(cx, self.deadlines.idle));
-                    self.close();
-                    return Poll::Ready(Some(Err(CallError::IdleTimeout)));
+                    return Poll::Ready(Some(Err(error)));
                 }
             }
         }
+        ready!(self.poll_alarm(cx, self.deadlines.idle));
+        self.close();
+        Poll::Ready(Some(Err(CallError::IdleTimeout)))
     }
 
     /// The mean time between two pieces of the answer's body so far; zero before the first.
@@ -227,7 +307,7 @@ impl Call {
     ///
     /// # Errors
     /// As [`Call::poll_head`].
-    pub async fn head(&mut self) -> Result<response::Parts, CallError> {
+    pub async fn head(&mut self) -> Result<Box<Answer>, CallError> {
         std::future::poll_fn(|cx| self.poll_head(cx)).await
     }
 
@@ -246,35 +326,35 @@ impl Call {
 
     /// Whether the response head has come.
     pub fn has_head(&self) -> bool {
-        self.answer.is_none()
+        self.content.is_some()
     }
 
     /// Whether the response body has been read to its end.
     pub fn is_complete(&self) -> bool {
-        self.answer.is_none() && self.body.as_ref().is_none_or(Body::is_end_stream)
+        self.ready.is_empty() && self.content.as_ref().is_some_and(Content::is_done)
     }
 
-    /// What is known of the response body's length.
-    pub fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    /// How much of the response body is still to come, where the gateway has said it.
+    pub fn length(&self) -> Option<u64> {
+        if self.chunked {
+            return None;
+        }
+        self.content.as_ref()?.length().map(|length| length + self.ready.len() as u64)
     }
 
     /// Closes the connection: the gateway learns at once that nobody reads on.
     pub fn close(&mut self) {
-        self.answer = None;
-        self.body = None;
         self.link = None;
     }
 
     /// Leaves before the end: our side is closed at once, which is how the gateway learns of it. Then waits for it to close its
     /// own, at most `limit`, and throws away what it still says.
     pub async fn leave(mut self, limit: Duration) {
-        (self.answer, self.body) = (None, None);
-        let Some(mut stream) = self.link.take().map(|link| link.into_stream()) else { return };
+        let Some(mut link) = self.link.take() else { return };
         let letting_go = async {
             let mut rest = [0; 4096];
-            if stream.shutdown().await.is_ok() {
-                while matches!(stream.read(&mut rest).await, Ok(1..)) {}
+            if link.stream.shutdown().await.is_ok() {
+                while matches!(link.stream.read(&mut rest).await, Ok(1..)) {}
             }
         };
         // Out of time: the gateway hears it from the reset that a dropped socket answers with.
@@ -282,11 +362,9 @@ impl Call {
     }
 
     fn finish(&mut self) {
-        self.body = None;
         // A body still on its way would be read as the start of the next request.
-        if let Some(mut link) = self.link.take()
-            && self.is_sent()
-        {
+        let reusable = self.reusable && self.is_sent();
+        if let Some(mut link) = self.link.take().filter(|_| reusable) {
             link.alarm = self.alarm.take();
             self.pool.put(link);
         }
@@ -295,7 +373,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if self.answer.is_none() && self.body.as_ref().is_some_and(Body::is_end_stream) {
+        if self.is_complete() {
             self.finish();
         }
     }

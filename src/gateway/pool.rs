@@ -4,28 +4,20 @@
 //! gateway spoke is never used (stale bytes would be another request's answer); the pool is bounded. A pool belongs to one
 //! thread, so its lock is never contended.
 
-use std::future::Future;
 use std::io::ErrorKind;
 use std::mem::MaybeUninit;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use hyper::client::conn::http1::{Connection, SendRequest};
-use hyper_util::rt::TokioIo;
-use socket2::{SockRef, Socket};
+use socket2::SockRef;
 use tokio::net::TcpStream;
 
-use super::request_body::RequestBody;
 use crate::directory::GatewayTarget;
 use crate::tasks::Alarm;
 use crate::telemetry::metrics::{ConnectionGauge, ConnectionState, Metrics};
 
 /// Idle connections kept per gateway and thread.
 const IDLE_MAX: usize = 64;
-/// Largest response head that is read from a gateway, in bytes.
-const HEAD_MAX_BYTES: usize = 64 * 1024;
 
 /// Why no connection could be had.
 #[derive(Debug)]
@@ -34,8 +26,6 @@ pub enum ConnectError {
     Io(std::io::Error),
     /// No answer within the deadline.
     Timeout,
-    /// The HTTP client could not start on it.
-    Handshake(hyper::Error),
 }
 
 impl std::fmt::Display for ConnectError {
@@ -43,7 +33,6 @@ impl std::fmt::Display for ConnectError {
         match self {
             ConnectError::Io(error) => write!(f, "cannot connect: {error}"),
             ConnectError::Timeout => f.write_str("no connection within the deadline"),
-            ConnectError::Handshake(error) => write!(f, "cannot start HTTP: {error}"),
         }
     }
 }
@@ -52,10 +41,7 @@ impl std::error::Error for ConnectError {}
 
 /// One connection to a gateway, ready for a request. Whoever holds it drives it.
 pub struct Link {
-    pub(super) sender: SendRequest<RequestBody>,
-    pub(super) connection: Connection<TokioIo<TcpStream>, RequestBody>,
-    // The same socket once more, to look at what has arrived on it: the runtime learns of that only when it next polls.
-    socket: Socket,
+    pub(super) stream: TcpStream,
     gateway: usize,
     reused: bool,
     // The timer of the calls that it carries; None while one has it.
@@ -78,16 +64,8 @@ impl Link {
                 TcpStream::connect((target.url().host(), target.url().port())).await.map_err(ConnectError::Io)?;
             // A turn's head and the first event are small; waiting for more would only delay them.
             stream.set_nodelay(true).map_err(ConnectError::Io)?;
-            let socket = SockRef::from(&stream).try_clone().map_err(ConnectError::Io)?;
-            let (sender, connection) = hyper::client::conn::http1::Builder::new()
-                .max_buf_size(HEAD_MAX_BYTES)
-                .handshake(TokioIo::new(stream))
-                .await
-                .map_err(ConnectError::Handshake)?;
             Ok(Box::new(Link {
-                sender,
-                connection,
-                socket,
+                stream,
                 gateway: target.index(),
                 reused: false,
                 alarm: None,
@@ -102,28 +80,12 @@ impl Link {
         self.reused
     }
 
-    /// The socket, without what was read ahead.
-    pub(super) fn into_stream(self) -> TcpStream {
-        self.connection.into_parts().io.into_inner()
-    }
-
-    /// Drives the connection; true when it has ended.
-    pub(super) fn poll_drive(&mut self, cx: &mut Context<'_>) -> bool {
-        Pin::new(&mut self.connection).poll(cx).is_ready()
-    }
-
-    /// Whether nothing has arrived on an idle connection, neither a byte nor its end.
+    /// Whether nothing has arrived on an idle connection, neither a byte nor its end. The socket itself is asked: the runtime
+    /// learns of what has arrived only when it next polls.
     fn is_silent(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         // The socket does not block: what would wait has nothing to tell.
-        self.socket.peek(&mut byte).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-    }
-
-    /// Whether the HTTP client has done with the last request and can send another. Nothing changes that while the connection
-    /// is idle and silent.
-    fn is_alive(&mut self) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
-        !self.poll_drive(&mut cx) && matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Ok(())))
+        SockRef::from(&self.stream).peek(&mut byte).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 }
 
@@ -151,11 +113,8 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection for the next request, if it can carry one.
+    /// Keeps a connection for the next request.
     pub(super) fn put(&self, mut link: Box<Link>) {
-        if !link.is_alive() {
-            return;
-        }
         link.reused = true;
         link.gauge.iter_mut().for_each(ConnectionGauge::idle);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,11 +137,11 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::mpsc::sync_channel;
 
-    use http::Request;
-
     use super::*;
     use crate::config::GatewayUrl;
     use crate::gateway::call::{Call, CallDeadlines};
+    use crate::gateway::outgoing::{Outgoing, RequestHead};
+    use crate::gateway::request_body::RequestBody;
     use crate::names::GatewayName;
     use crate::tasks::Tasks;
 
@@ -208,9 +167,10 @@ mod tests {
         let metrics = Metrics::new(&[GatewayName::parse("main").unwrap()], &[]);
         let pool = Pool::new(1);
         let link = Link::open(&target, LONG, &metrics).await.unwrap();
-        let request = Request::get("/").header("host", "gateway").body(RequestBody::empty()).unwrap();
-        let mut call = Call::start(link, request, pool.clone(), CallDeadlines { head: LONG, idle: LONG });
-        assert_eq!(call.head().await.unwrap().status, 200);
+        let head = RequestHead { lines: b"GET / HTTP/1.1\r\nHost: gateway\r\n".to_vec(), tells_absence: false };
+        let outgoing = Outgoing::new(head, RequestBody::empty());
+        let mut call = Call::start(link, outgoing, false, pool.clone(), CallDeadlines { head: LONG, idle: LONG });
+        assert_eq!(call.head().await.unwrap().status(), 200);
         assert!(call.data().await.is_none());
         go.send(()).unwrap();
         // Blocks this thread, and with it the runtime, so that it cannot have heard of what has arrived.

@@ -5,12 +5,12 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -42,43 +42,14 @@ impl std::fmt::Display for BodyFault {
 
 impl std::error::Error for BodyFault {}
 
-/// What has become of a request body; shared with whoever waits for the answer.
+/// What has been taken of a request body; shared with whoever records the request.
 #[derive(Debug, Default)]
-pub struct BodyProgress {
-    bytes: AtomicU64,
-    complete: AtomicBool,
-    fault: AtomicU8,
-}
+pub struct BodyProgress(AtomicU64);
 
 impl BodyProgress {
     /// Bytes taken from the client so far.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Whether the whole body has been handed on: from here the gateway may run the turn.
-    pub fn complete(&self) -> bool {
-        self.complete.load(Ordering::Relaxed)
-    }
-
-    /// Why it was cut, if it was.
-    pub fn fault(&self) -> Option<BodyFault> {
-        match self.fault.load(Ordering::Relaxed) {
-            1 => Some(BodyFault::TooLarge),
-            2 => Some(BodyFault::TooSlow),
-            3 => Some(BodyFault::Aborted),
-            _ => None,
-        }
-    }
-
-    fn cut(&self, fault: BodyFault) -> BodyFault {
-        let value = match fault {
-            BodyFault::TooLarge => 1,
-            BodyFault::TooSlow => 2,
-            BodyFault::Aborted => 3,
-        };
-        self.fault.store(value, Ordering::Relaxed);
-        fault
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -128,10 +99,10 @@ impl Reading {
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
         let due = since + self.allowance().saturating_sub(self.waited).min(self.grace);
         ready!(self.alarm.get_or_insert_with(|| Alarm::at(due)).poll(cx, due));
-        Poll::Ready(self.progress.cut(BodyFault::TooSlow))
+        Poll::Ready(BodyFault::TooSlow)
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         loop {
             let polled = Pin::new(&mut self.incoming).poll_frame(cx);
             let Poll::Ready(next) = polled else {
@@ -140,21 +111,15 @@ impl Reading {
             if let Some(since) = self.waiting_since.take() {
                 self.waited += since.elapsed();
             }
-            let Some(frame) = next else {
-                self.progress.complete.store(true, Ordering::Relaxed);
-                return Poll::Ready(None);
-            };
+            let Some(frame) = next else { return Poll::Ready(None) };
             // Trailers are no part of what the gateway understands; they are dropped.
-            let Ok(data) = frame.map_err(|_| self.progress.cut(BodyFault::Aborted))?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|_| BodyFault::Aborted)?.into_data() else { continue };
             let bytes = self.progress.bytes() + data.len() as u64;
             if bytes > self.limit {
-                return Poll::Ready(Some(Err(self.progress.cut(BodyFault::TooLarge))));
+                return Poll::Ready(Some(Err(BodyFault::TooLarge)));
             }
-            self.progress.bytes.store(bytes, Ordering::Relaxed);
-            if self.incoming.is_end_stream() {
-                self.progress.complete.store(true, Ordering::Relaxed);
-            }
-            return Poll::Ready(Some(Ok(Frame::data(data))));
+            self.progress.0.store(bytes, Ordering::Relaxed);
+            return Poll::Ready(Some(Ok(data)));
         }
     }
 }
@@ -165,19 +130,22 @@ impl std::fmt::Debug for RequestBody {
     }
 }
 
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = BodyFault;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        self.0.as_mut().map_or(Poll::Ready(None), |reading| reading.poll_frame(cx))
+impl RequestBody {
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// [`BodyFault`]; the body is over then.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |reading| reading.poll_data(cx))
     }
 
-    fn is_end_stream(&self) -> bool {
+    /// Whether nothing comes any more.
+    pub fn is_end(&self) -> bool {
         self.0.as_ref().is_none_or(|reading| reading.incoming.is_end_stream())
     }
 
-    fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |reading| reading.incoming.size_hint())
+    /// How many bytes are still to come, where the client has said it.
+    pub fn length(&self) -> Option<u64> {
+        self.0.as_ref().map_or(Some(0), |reading| reading.incoming.size_hint().exact())
     }
 }

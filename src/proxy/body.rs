@@ -117,9 +117,10 @@ impl Body for EdgeBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Inner::Whole { bytes, .. } => SizeHint::with_exact(bytes.len() as u64),
-            Inner::Passing(passing) => {
-                passing.under_way.call().map_or_else(|| SizeHint::with_exact(0), Call::size_hint)
-            }
+            Inner::Passing(passing) => match passing.under_way.call().map_or(Some(0), Call::length) {
+                Some(length) => SizeHint::with_exact(length),
+                None => SizeHint::default(),
+            },
         }
     }
 }
@@ -226,7 +227,7 @@ async fn follow(mut call: Call, mut exchange: Box<Exchange>) {
             if !call.has_head() {
                 match call.head().await {
                     // The gateway stops a stream that nobody reads.
-                    Ok(head) if super::respond::is_event_stream(&head.headers) => return,
+                    Ok(head) if super::respond::is_event_stream(&head) => return,
                     Ok(_) => {}
                     Err(_) => return,
                 }

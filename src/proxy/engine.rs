@@ -1,25 +1,20 @@
-//! The bridge to hyper: its parsed head becomes a head view, and an outbound head becomes its request.
+//! The bridge between engines: hyper's parsed head becomes a head view, and an outbound head the bytes that go to the gateway.
 //!
 //! This is the only place of the pipeline that knows hyper's header types on the way in.
 
-use bytes::Bytes;
-use http::header::{AUTHORIZATION, HOST};
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Request, Uri, request};
+use http::{HeaderName, HeaderValue, request};
 use smallvec::SmallVec;
 
 use super::head::{HeadView, Line};
 use super::rewrite::Outbound;
-use crate::gateway::request_body::RequestBody;
+use crate::gateway::outgoing::RequestHead;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 /// Request identifier, towards both sides.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Lines that a request to a gateway has beside the client's own.
-const ADDED_LINES: usize = 6;
+/// Room for a request head towards a gateway, in bytes; longer ones grow.
+const HEAD_BYTES: usize = 768;
 
 /// Header lines of one head; those of most clients fit in without an allocation.
 pub type Lines<'a> = SmallVec<[Line<'a>; 24]>;
@@ -39,31 +34,30 @@ pub fn view<'a>(parts: &'a request::Parts, lines: &'a [Line<'a>]) -> HeadView<'a
     }
 }
 
-/// The request to send; `None` when the target does not fit a request line or there is no Host, which screening has ruled out.
-pub fn request(
-    parts: &request::Parts,
-    outbound: &Outbound<'_>,
-    request_id: &HeaderValue,
-    body: RequestBody,
-) -> Option<Request<RequestBody>> {
-    let target = PathAndQuery::from_maybe_shared(Bytes::from(outbound.target().concat())).ok()?;
-    let mut request = Request::new(body);
-    *request.method_mut() = parts.method.clone();
-    *request.uri_mut() = Uri::from(target);
-    let map = request.headers_mut();
-    map.reserve(parts.headers.len() + ADDED_LINES);
+/// The head that goes to the gateway: every line is copied once, straight into what is sent.
+pub fn outgoing(view: &HeadView<'_>, outbound: &Outbound<'_>, request_id: &HeaderValue) -> RequestHead {
     let bot = outbound.grant().bot();
-    map.insert(HOST, bot.gateway().host().clone());
-    map.insert(AUTHORIZATION, bot.authorization().clone());
-    for (place, (name, value)) in parts.headers.iter().enumerate() {
+    let [prefix, below] = outbound.target();
+    let mut lines = Vec::with_capacity(HEAD_BYTES);
+    for part in [view.method.as_bytes(), b" ", prefix.as_bytes(), below.as_bytes(), b" HTTP/1.1\r\n"] {
+        lines.extend_from_slice(part);
+    }
+    let mut push = |name: &str, value: &[u8]| {
+        for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+            lines.extend_from_slice(part);
+        }
+    };
+    push("host", bot.gateway().host().as_bytes());
+    push("authorization", bot.authorization().as_bytes());
+    for (place, line) in view.lines.iter().enumerate() {
         if outbound.kept().contains(place) {
-            map.append(name.clone(), value.clone());
+            push(line.name, line.value);
         }
     }
-    map.insert(X_FORWARDED_FOR, outbound.forwarded_for().clone());
-    map.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    push("x-forwarded-for", outbound.forwarded_for().as_bytes());
+    push("x-forwarded-proto", b"http");
     // Screening has found exactly one Host, equal to one of ours.
-    map.insert(X_FORWARDED_HOST, parts.headers.get(HOST)?.clone());
-    map.insert(X_REQUEST_ID, request_id.clone());
-    Some(request)
+    push("x-forwarded-host", view.values("host").next().unwrap_or_default());
+    push("x-request-id", request_id.as_bytes());
+    RequestHead { lines, tells_absence: !matches!(view.method, "GET" | "HEAD") }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::tasks::Cancellation;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, response};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -20,7 +20,9 @@ use super::respond::{self, UNKNOWN_PROFILE_MAX_BYTES};
 use super::routes::RouteKind;
 use super::{PassingHead, Worker, run_start};
 use crate::directory::{Bot, GatewayTarget};
+use crate::gateway::answer::Answer;
 use crate::gateway::call::{Call, CallDeadlines, CallError};
+use crate::gateway::outgoing::{Outgoing, RequestHead};
 use crate::gateway::pool::{ConnectError, Link};
 use crate::gateway::request_body::{BodyFault, RequestBody};
 use crate::telemetry::audit::Outcome;
@@ -52,18 +54,20 @@ pub(super) async fn forward(
 async fn send(
     worker: &Worker,
     asked: PassingHead<'_>,
-    mut body: RequestBody,
+    body: RequestBody,
     mut exchange: Box<Exchange>,
-) -> Result<(response::Parts, UnderWay), Failed> {
+) -> Result<(Box<Answer>, UnderWay), Failed> {
     let kind = asked.kind;
     let target = asked.grant.bot().gateway();
-    let bodiless = body.is_end_stream();
+    let bodiless = body.is_end();
+    let to_head = asked.parts.method == Method::HEAD;
     // A run start is a task of its own already.
     let follow = kind == RouteKind::Turn;
     let cancelled = asked.grant.session().cancelled();
     let deadlines = &worker.edge.parts().deadlines;
     let deadlines = CallDeadlines { head: deadlines.response_head, idle: deadlines.idle };
     exchange.sends(body.progress());
+    let mut outgoing = Outgoing::new(head(worker, &asked, exchange.request_id()), body);
     let mut fresh = false;
     loop {
         let idle = if fresh { None } else { worker.pool.take(target) };
@@ -80,11 +84,8 @@ async fn send(
             return Err((exchange, Reason::SessionRevoked));
         }
         let reused = link.reused();
-        let Some(message) = message(worker, &asked, exchange.request_id(), body) else {
-            return Err((exchange, Reason::BadTarget));
-        };
         exchange.open_turn();
-        let call = Call::start(link, message, worker.pool.clone(), deadlines);
+        let call = Call::start(link, outgoing, to_head, worker.pool.clone(), deadlines);
         let mut under_way = UnderWay::new(call, exchange, follow);
         let waited = match under_way.parts() {
             Some((call, _)) => unless_revoked(cancelled, kind, call.head()).await,
@@ -93,14 +94,13 @@ async fn send(
         match waited {
             Ok(Ok(head)) => return Ok((head, under_way)),
             Ok(Err(error)) => {
-                let fault = under_way.parts().and_then(|(call, _)| call.body_fault());
                 exchange = abandoned(under_way);
                 match error {
-                    CallError::Unsent(message) if reused && !fresh => body = message.into_body(),
+                    CallError::Unsent(unsent) if reused && !fresh => outgoing = *unsent,
                     CallError::NoHead(_) if reused && !fresh && bodiless && is_safe(&asked.parts.method) => {
-                        body = RequestBody::empty();
+                        outgoing = Outgoing::new(head(worker, &asked, exchange.request_id()), RequestBody::empty());
                     }
-                    error => return Err((exchange, failure(worker, target, &error, fault))),
+                    error => return Err((exchange, failure(worker, target, &error))),
                 }
                 fresh = true;
             }
@@ -109,15 +109,11 @@ async fn send(
     }
 }
 
-/// The rewritten request, as the engine sends it.
-fn message(
-    worker: &Worker,
-    asked: &PassingHead<'_>,
-    request_id: &HeaderValue,
-    body: RequestBody,
-) -> Option<Request<RequestBody>> {
+/// The rewritten head, as it is sent.
+fn head(worker: &Worker, asked: &PassingHead<'_>, request_id: &HeaderValue) -> RequestHead {
     let lines = engine::lines(asked.parts);
-    engine::request(asked.parts, &asked.rewritten(worker, &lines), request_id, body)
+    let view = engine::view(asked.parts, &lines);
+    engine::outgoing(&view, &asked.rewritten(worker, &view), request_id)
 }
 
 /// Waits until the session is revoked; for the start of a run a little longer, because the gateway runs it all the same.
@@ -151,7 +147,7 @@ async fn connect(worker: &Worker, target: &GatewayTarget) -> Result<Box<Link>, R
     Link::open(target, deadline, metrics).await.map_err(|error| {
         let kind = match error {
             ConnectError::Timeout => UpstreamErrorKind::ConnectTimeout,
-            ConnectError::Io(_) | ConnectError::Handshake(_) => UpstreamErrorKind::Connect,
+            ConnectError::Io(_) => UpstreamErrorKind::Connect,
         };
         metrics.upstream_error(target.index(), kind);
         tracing::warn!(gateway = %target.name(), %error, "no connection to the gateway");
@@ -159,18 +155,19 @@ async fn connect(worker: &Worker, target: &GatewayTarget) -> Result<Box<Link>, R
     })
 }
 
-fn failure(worker: &Worker, target: &GatewayTarget, error: &CallError, fault: Option<BodyFault>) -> Reason {
-    match fault {
-        Some(BodyFault::TooLarge) => return Reason::BodyTooLarge,
-        Some(BodyFault::TooSlow) => return Reason::BodyTooSlow,
-        // The client is gone; what it would be told does not matter.
-        Some(BodyFault::Aborted) => return Reason::BadRequest,
-        None => {}
-    }
+fn failure(worker: &Worker, target: &GatewayTarget, error: &CallError) -> Reason {
     let reason = match error {
+        CallError::Body(BodyFault::TooLarge) => return Reason::BodyTooLarge,
+        CallError::Body(BodyFault::TooSlow) => return Reason::BodyTooSlow,
+        // The client is gone; what it would be told does not matter.
+        CallError::Body(BodyFault::Aborted) => return Reason::BadRequest,
         CallError::Unsent(_) => Reason::GatewayUnreachable,
         CallError::HeadTimeout => Reason::GatewayTimeout,
-        CallError::NoHead(_) | CallError::Broken(_) | CallError::IdleTimeout => Reason::GatewayBroke,
+        CallError::NoHead(_)
+        | CallError::Head(_)
+        | CallError::Broken(_)
+        | CallError::Content(_)
+        | CallError::IdleTimeout => Reason::GatewayBroke,
     };
     worker.edge.metrics().upstream_error(target.index(), error.kind());
     tracing::warn!(gateway = %target.name(), %error, "the gateway gave no answer");
@@ -180,11 +177,11 @@ fn failure(worker: &Worker, target: &GatewayTarget, error: &CallError, fault: Op
 /// Judges the answer and hands it on.
 async fn answer(
     worker: &Worker,
-    head: response::Parts,
+    head: Box<Answer>,
     mut under_way: UnderWay,
     kind: RouteKind,
 ) -> Result<Response<EdgeBody>, Failed> {
-    let is_stream = respond::is_event_stream(&head.headers);
+    let is_stream = respond::is_event_stream(&head);
     if is_stream {
         under_way.is_stream();
     }
@@ -198,11 +195,11 @@ async fn answer(
         return Err(refused_by_gateway(worker, under_way, reason, metric));
     }
     // Both are rare and read the body whole; boxed, so that other answers do not carry the room for them about.
-    let small = call.size_hint().exact().is_some_and(|length| length <= UNKNOWN_PROFILE_MAX_BYTES);
-    if head.status == StatusCode::NOT_FOUND && small {
+    let small = call.length().is_some_and(|length| length <= UNKNOWN_PROFILE_MAX_BYTES);
+    if head.status() == StatusCode::NOT_FOUND && small {
         return Box::pin(not_found(worker, head, under_way, kind)).await;
     }
-    if kind == RouteKind::RunStart && head.status.is_success() && !is_stream {
+    if kind == RouteKind::RunStart && head.status().is_success() && !is_stream {
         return Box::pin(run_started(worker, head, under_way, kind)).await;
     }
     if let Err(reason) = exchange.opened().await {
@@ -211,15 +208,15 @@ async fn answer(
     if exchange.is_revoked() {
         return Err((abandoned(under_way), Reason::SessionRevoked));
     }
-    exchange.answers(head.status);
+    exchange.answers(head.status());
     let request_id = exchange.request_id().clone();
-    Ok(respond::response(head, request_id, kind.is_turn(), EdgeBody::passing(under_way)))
+    Ok(respond::response(&head, request_id, kind.is_turn(), EdgeBody::passing(under_way)))
 }
 
 /// A short 404: the gateway's word for a profile that it does not serve, or for something that the client asked of its own bot.
 async fn not_found(
     worker: &Worker,
-    head: response::Parts,
+    head: Box<Answer>,
     mut under_way: UnderWay,
     kind: RouteKind,
 ) -> Result<Response<EdgeBody>, Failed> {
@@ -237,7 +234,7 @@ async fn not_found(
 /// The answer that names a started run, which is followed from here on.
 async fn run_started(
     worker: &Worker,
-    head: response::Parts,
+    head: Box<Answer>,
     mut under_way: UnderWay,
     kind: RouteKind,
 ) -> Result<Response<EdgeBody>, Failed> {
@@ -248,7 +245,7 @@ async fn run_started(
     let mut exchange = abandoned(under_way);
     // Once the run is followed its record is out of reach here, so it is waited for first. A run without one is stopped.
     let recorded = exchange.opened().await;
-    run_start::follow(&mut exchange, head.status, &body, recorded.is_ok());
+    run_start::follow(&mut exchange, head.status(), &body, recorded.is_ok());
     match recorded {
         Ok(()) => whole(head, body, exchange, kind).await,
         Err(reason) => Err((exchange, reason)),
@@ -262,7 +259,7 @@ fn unreachable_parts() -> ! {
 
 /// Answers with a body that was read whole.
 async fn whole(
-    head: response::Parts,
+    head: Box<Answer>,
     body: Bytes,
     mut exchange: Box<Exchange>,
     kind: RouteKind,
@@ -273,10 +270,10 @@ async fn whole(
     if exchange.is_revoked() {
         return Err((exchange, Reason::SessionRevoked));
     }
-    exchange.answers(head.status);
+    exchange.answers(head.status());
     exchange.ends(Outcome::Finished);
     let request_id = exchange.request_id().clone();
-    Ok(respond::response(head, request_id, kind.is_turn(), EdgeBody::whole(body).ending(exchange)))
+    Ok(respond::response(&head, request_id, kind.is_turn(), EdgeBody::whole(body).ending(exchange)))
 }
 
 /// The gateway refuses the bot, or answers what must not pass: an alarm, and a proof of that bot anew.

@@ -37,14 +37,23 @@ pub fn is_nominated(head: &HeadView<'_>, name: &str) -> bool {
     })
 }
 
-/// Whether a response header field passes. `artifact`: Content-Disposition does too.
-pub fn response_passes(name: &HeaderName, artifact: bool) -> bool {
-    *name == CONTENT_TYPE
-        || *name == CACHE_CONTROL
-        || *name == RETRY_AFTER
-        || (artifact && *name == CONTENT_DISPOSITION)
-        || name.as_str() == "x-accel-buffering"
-        || name.as_str().starts_with("x-hermes-")
+/// Response header fields that pass, beside those that begin with [`RESPONSE_PREFIX`].
+const RESPONSE: [HeaderName; 4] =
+    [CONTENT_TYPE, CACHE_CONTROL, RETRY_AFTER, HeaderName::from_static("x-accel-buffering")];
+const RESPONSE_PREFIX: &[u8] = b"x-hermes-";
+
+/// The name under which a response header field passes, whatever the case of its letters; `None`: it does not.
+/// `artifact`: Content-Disposition does too.
+pub fn response_field(name: &[u8], artifact: bool) -> Option<HeaderName> {
+    let is = |listed: &HeaderName| listed.as_str().as_bytes().eq_ignore_ascii_case(name);
+    if let Some(listed) = RESPONSE.iter().find(|listed| is(listed)) {
+        return Some(listed.clone());
+    }
+    if artifact && is(&CONTENT_DISPOSITION) {
+        return Some(CONTENT_DISPOSITION);
+    }
+    let start = name.get(..RESPONSE_PREFIX.len())?;
+    if start.eq_ignore_ascii_case(RESPONSE_PREFIX) { HeaderName::from_bytes(name).ok() } else { None }
 }
 
 #[cfg(test)]
@@ -81,7 +90,7 @@ mod tests {
         for name in
             ["set-cookie", "server", "location", "www-authenticate", "connection", "transfer-encoding", "x-request-id"]
         {
-            assert!(!response_passes(&HeaderName::from_static(name), true), "{name}");
+            assert_eq!(response_field(name.as_bytes(), true), None, "{name}");
         }
     }
 

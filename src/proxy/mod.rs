@@ -44,7 +44,7 @@ use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 use crate::telemetry::reason::Reason;
 use exchange::Exchange;
-use head::{Asked, Line, Screened};
+use head::{Asked, HeadView, Screened};
 use refusal::Refusal;
 use request_id::RequestIds;
 use rewrite::Outbound;
@@ -206,10 +206,10 @@ async fn pass(worker: &Worker, exchange: Box<Exchange>, head: PassingHead<'_>, b
 
 impl<'r> PassingHead<'r> {
     /// The head that goes to the grant's gateway.
-    fn rewritten(&self, worker: &Worker, lines: &'r [Line<'r>]) -> Outbound<'r> {
+    fn rewritten(&self, worker: &Worker, head: &HeadView<'r>) -> Outbound<'r> {
         let extra = worker.edge.parts().forward_headers.get(self.grant.bot().gateway().index());
         let extra = extra.map_or(&[][..], Vec::as_slice);
-        Outbound::new(self.grant, &engine::view(self.parts, lines), self.asked, extra, self.peer)
+        Outbound::new(self.grant, head, self.asked, extra, self.peer)
     }
 }
 

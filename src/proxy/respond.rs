@@ -4,15 +4,16 @@
 //! content coding and no body without an end of its own passes; a 401 and an unknown profile become the one 401; header
 //! fields pass by allow-list, with the edge's own after them.
 
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, response};
+use http::header::X_CONTENT_TYPE_OPTIONS;
+use http::{HeaderValue, Response, StatusCode};
 
 use super::body::EdgeBody;
 use super::engine::X_REQUEST_ID;
 use super::head::VALUE_MAX_BYTES;
-use super::headers::response_passes;
+use super::headers::response_field;
 use super::refusal::X_SHOULD_RETRY;
 use crate::directory::Bot;
+use crate::gateway::answer::{Answer, Framing};
 use crate::telemetry::reason::Reason;
 
 /// Longest 404 body that can be the gateway's word for an unknown profile, in bytes.
@@ -22,38 +23,29 @@ pub const UNKNOWN_PROFILE_MAX_BYTES: u64 = 1024;
 ///
 /// # Errors
 /// The reason why it must not pass.
-pub fn judge(head: &response::Parts, bot: &Bot) -> Result<(), Reason> {
-    if head.status == StatusCode::UNAUTHORIZED {
+pub fn judge(head: &Answer, bot: &Bot) -> Result<(), Reason> {
+    let status = head.status();
+    if status == StatusCode::UNAUTHORIZED {
         return Err(Reason::BotRefused);
     }
-    let redirect = head.status.is_redirection() && head.status != StatusCode::NOT_MODIFIED;
-    if head.status.is_informational() || redirect || head.headers.contains_key(CONTENT_ENCODING) {
-        return Err(Reason::GatewayHostile);
-    }
+    let redirect = status.is_redirection() && status != StatusCode::NOT_MODIFIED;
     // A body that ends with its connection ends like a whole one also when the gateway dies in the middle.
-    if !is_delimited(head) {
-        return Err(Reason::GatewayHostile);
-    }
-    // A client's own limit must not be what fails.
-    if head.headers.values().any(|value| value.len() > VALUE_MAX_BYTES) {
+    if status.is_informational() || redirect || head.framing() == Framing::Close {
         return Err(Reason::GatewayHostile);
     }
     let key = bot.key().expose().as_bytes();
     let leaks = |text: &[u8]| text.len() >= key.len() && text.windows(key.len()).any(|window| window == key);
-    if head.headers.iter().any(|(name, value)| leaks(value.as_bytes()) || leaks(name.as_str().as_bytes())) {
-        return Err(Reason::GatewayHostile);
+    for (name, value) in head.lines() {
+        let value = value.bytes();
+        // A client's own limit must not be what fails.
+        if value.len() > VALUE_MAX_BYTES || leaks(value) || leaks(name) {
+            return Err(Reason::GatewayHostile);
+        }
+        if name.eq_ignore_ascii_case(b"content-encoding") {
+            return Err(Reason::GatewayHostile);
+        }
     }
     Ok(())
-}
-
-/// Whether the body's end can be told from a connection that breaks off (RFC 9112 section 6.3).
-fn is_delimited(head: &response::Parts) -> bool {
-    let bodiless = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let last_coding = head.headers.get_all(TRANSFER_ENCODING).iter().next_back().map(|value| value.as_bytes());
-    let chunked = last_coding
-        .and_then(|codings| codings.rsplit(|&b| b == b',').next())
-        .is_some_and(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"chunked"));
-    bodiless || chunked || (last_coding.is_none() && head.headers.contains_key(CONTENT_LENGTH))
 }
 
 /// Whether the SDKs would by themselves repeat what is answered with this status, although the turn may have run.
@@ -71,28 +63,27 @@ pub fn is_unknown_profile(body: &[u8]) -> bool {
 }
 
 /// Whether the answer is a stream of events.
-pub fn is_event_stream(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|value| {
-        value.as_bytes().get(..17).is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream"))
-    })
+pub fn is_event_stream(head: &Answer) -> bool {
+    head.value("content-type")
+        .and_then(|value| value.get(..17))
+        .is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream"))
 }
 
 /// The response to the client: the gateway's status and listed fields, the edge's own fields, this body. `turn`: it
 /// answers one, which must not run twice.
-pub fn response(head: response::Parts, request_id: HeaderValue, turn: bool, body: EdgeBody) -> Response<EdgeBody> {
+pub fn response(head: &Answer, request_id: HeaderValue, turn: bool, body: EdgeBody) -> Response<EdgeBody> {
     let mut response = Response::new(body);
-    *response.status_mut() = head.status;
+    *response.status_mut() = head.status();
     let headers = response.headers_mut();
     headers.reserve(8);
-    let mut named = None;
-    // A further value of the same name comes without it.
-    for (name, value) in head.headers {
-        named = name.or(named);
-        if let Some(name) = named.as_ref().filter(|name| response_passes(name, false)) {
-            headers.append(name.clone(), value);
+    for (name, value) in head.lines() {
+        let listed = response_field(name, false);
+        // The parser lets more pass in a value than a field may hold (RFC 9110 section 5.5); such a line stays here.
+        if let (Some(name), Ok(value)) = (listed, HeaderValue::from_maybe_shared(value.shared())) {
+            headers.append(name, value);
         }
     }
-    if turn && must_not_repeat(head.status) {
+    if turn && must_not_repeat(head.status()) {
         headers.insert(X_SHOULD_RETRY, HeaderValue::from_static("false"));
     }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -117,12 +108,14 @@ mod tests {
         Bot::new(login.clone(), Uid::random(), ProfileName::of(&login), gateway, key).unwrap()
     }
 
-    fn judged(status: u16, headers: &[(&str, &str)]) -> Result<(), Reason> {
-        let mut builder = Response::builder().status(status).header("content-length", "2");
-        for (name, value) in headers {
-            builder = builder.header(*name, *value);
-        }
-        judge(&builder.body(()).unwrap().into_parts().0, &bot())
+    fn answer(status: u16, lines: &[(&str, &str)]) -> Box<Answer> {
+        let lines: String = lines.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let text = format!("HTTP/1.1 {status} Told\r\n{lines}\r\n");
+        Answer::of(text.as_bytes())
+    }
+
+    fn judged(status: u16, lines: &[(&str, &str)]) -> Result<(), Reason> {
+        judge(&answer(status, &[&[("Content-Length", "2")], lines].concat()), &bot())
     }
 
     #[test]
@@ -133,26 +126,42 @@ mod tests {
             assert_eq!(judged(status, &[]), Err(Reason::GatewayHostile), "{status}");
         }
         assert_eq!(judged(200, &[("x-hermes-debug", "k=fixture-key-of-alice-0001;")]), Err(Reason::GatewayHostile));
-        assert_eq!(judged(200, &[("content-encoding", "gzip")]), Err(Reason::GatewayHostile));
+        assert_eq!(judged(200, &[("fixture-key-of-alice-0001", "x")]), Err(Reason::GatewayHostile));
+        assert_eq!(judged(200, &[("Content-Encoding", "gzip")]), Err(Reason::GatewayHostile));
+        assert_eq!(judged(200, &[("x-hermes-a", &"x".repeat(VALUE_MAX_BYTES + 1))]), Err(Reason::GatewayHostile));
     }
 
     #[test]
     fn a_body_needs_an_end_of_its_own() {
-        for (status, headers, expected) in [
-            (200, &[("content-length", "2")][..], true),
-            (200, &[("transfer-encoding", "Chunked")], true),
-            (200, &[("transfer-encoding", "gzip, chunked")], true),
-            (204, &[], true),
-            (200, &[], false),
-            (500, &[("content-type", "text/plain")], false),
-            (200, &[("transfer-encoding", "gzip"), ("content-length", "2")], false),
+        for (status, lines, expected) in [
+            (200, &[("content-length", "2")][..], Ok(())),
+            (200, &[("transfer-encoding", "Chunked")], Ok(())),
+            (204, &[], Ok(())),
+            (200, &[], Err(Reason::GatewayHostile)),
+            (500, &[("content-type", "text/plain")], Err(Reason::GatewayHostile)),
         ] {
-            let mut builder = Response::builder().status(status);
-            for (name, value) in headers {
-                builder = builder.header(*name, *value);
-            }
-            assert_eq!(is_delimited(&builder.body(()).unwrap().into_parts().0), expected, "{status} {headers:?}");
+            assert_eq!(judge(&answer(status, lines), &bot()), expected, "{status} {lines:?}");
         }
+    }
+
+    #[test]
+    fn listed_fields_pass_as_often_as_they_come() {
+        let lines = [
+            ("Content-Type", "text/plain"),
+            ("X-Hermes-Run", "r1"),
+            ("x-hermes-run", "r2"),
+            ("Set-Cookie", "a=b"),
+            ("Content-Length", "2"),
+            ("X-Request-Id", "theirs"),
+        ];
+        let id = HeaderValue::from_static("ours");
+        let response = response(&answer(500, &lines), id, true, EdgeBody::whole(bytes::Bytes::new()));
+        let headers = response.headers();
+        assert_eq!(headers.get_all("x-hermes-run").iter().collect::<Vec<_>>(), ["r1", "r2"]);
+        for (name, value) in [("content-type", "text/plain"), ("x-request-id", "ours"), ("x-should-retry", "false")] {
+            assert_eq!(headers[name], value);
+        }
+        assert_eq!(headers.len(), 6);
     }
 
     #[test]
@@ -164,9 +173,8 @@ mod tests {
 
     #[test]
     fn event_streams_are_known_by_type() {
-        let mut headers = HeaderMap::new();
-        assert!(!is_event_stream(&headers));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("Text/Event-Stream; charset=utf-8"));
-        assert!(is_event_stream(&headers));
+        assert!(!is_event_stream(&answer(200, &[])));
+        assert!(!is_event_stream(&answer(200, &[("Content-Type", "text/plain")])));
+        assert!(is_event_stream(&answer(200, &[("content-type", "Text/Event-Stream; charset=utf-8")])));
     }
 }

@@ -216,6 +216,7 @@ fn bytes_behind_an_answer_are_never_the_next_answer() {
     for (what, extra) in [("an answer", stale), ("junk", b"junk".to_vec()), ("an empty line", b"\r\n".to_vec())] {
         for late in [false, true] {
             let extra = extra.clone();
+            let (said, heard) = std::sync::mpsc::channel();
             let gateway = RawGateway::start(move |upstream| {
                 while let Some(request) = upstream.request() {
                     let own = json("200 OK", &serde_json::json!({ "whose": request.line }).to_string());
@@ -223,6 +224,8 @@ fn bytes_behind_an_answer_are_never_the_next_answer() {
                         upstream.say(own);
                         std::thread::sleep(Duration::from_millis(20));
                         upstream.say(&extra);
+                        // The test has ended when nobody listens.
+                        let _ = said.send(());
                     } else {
                         upstream.say([own, extra.clone()].concat());
                     }
@@ -237,7 +240,7 @@ fn bytes_behind_an_answer_are_never_the_next_answer() {
                 let own = format!("/p/bot-alice/v1/models?{number} ");
                 assert!(contains(&answer.body, &own), "{what}, late: {late}, {number}: {answer:?}");
                 if late {
-                    std::thread::sleep(Duration::from_millis(40));
+                    heard.recv_timeout(Duration::from_secs(20)).expect("the gateway says more");
                 }
             }
         }
