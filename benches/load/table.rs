@@ -114,9 +114,9 @@ impl Table {
         let mut told = Vec::new();
         let mut missed = false;
         for (value, limit) in values {
-            let Some(limit) = limit else { continue };
+            let (Some(value), Some(limit)) = (value, limit) else { continue };
             told.push(if unit.is_empty() { format!("≤ {limit:.2}") } else { format!("≤ {limit:.0}{unit}") });
-            missed |= value.is_some_and(|value| value > *limit);
+            missed |= value > limit;
         }
         self.missed += usize::from(missed);
         let met = if missed { "missed" } else { "met" };
