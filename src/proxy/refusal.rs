@@ -4,6 +4,8 @@
 //! have the shape of OpenAI's API; `x-should-retry` is `true` only where no byte of a turn has left, because the official
 //! SDKs obey it and a turn must not run twice.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
@@ -44,6 +46,16 @@ const fn later(status: StatusCode, kind: &'static str, code: &'static str, messa
     Shown { status, kind, code, message, retry: true }
 }
 
+/// The body for each reason, in the order of [`Reason::ALL`], which is that of its values. Made once: strangers have refusals
+/// made as often as they like.
+static BODIES: LazyLock<Box<[Bytes]>> = LazyLock::new(|| {
+    let body = |reason: &Reason| {
+        let Shown { message, kind, code, .. } = show(*reason);
+        Bytes::from(format!(r#"{{"error":{{"message":"{message}","type":"{kind}","param":null,"code":"{code}"}}}}"#))
+    };
+    Reason::ALL.iter().map(body).collect()
+});
+
 impl Refusal {
     /// A refusal for this reason.
     pub fn of(reason: Reason) -> Self {
@@ -74,11 +86,7 @@ impl Refusal {
     pub fn into_response(self, close: bool) -> Response<EdgeBody> {
         let shown = show(self.reason);
         let retry = shown.retry && !self.sent;
-        let text = format!(
-            r#"{{"error":{{"message":"{}","type":"{}","param":null,"code":"{}"}}}}"#,
-            shown.message, shown.kind, shown.code
-        );
-        let mut response = Response::new(EdgeBody::whole(Bytes::from(text)));
+        let mut response = Response::new(EdgeBody::whole(BODIES[self.reason as usize].clone()));
         *response.status_mut() = shown.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -215,6 +223,14 @@ mod tests {
         assert!(seen.len() >= 12);
         seen.dedup();
         assert_eq!(seen.len(), 1);
+    }
+
+    #[test]
+    fn each_reason_has_its_own_text() {
+        for reason in Reason::ALL {
+            let text = String::from_utf8(BODIES[*reason as usize].to_vec()).unwrap();
+            assert!(text.contains(show(*reason).message), "{reason:?}: {text}");
+        }
     }
 
     #[test]
