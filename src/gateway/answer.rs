@@ -122,10 +122,10 @@ impl Answer {
         let mut fields = SmallVec::new();
         for line in response.headers.iter() {
             match line.name.len() {
-                14 if line.name.eq_ignore_ascii_case("content-length") => {
-                    if declared.replace(digits(line.value).ok_or(AnswerError::Framing)?).is_some() {
-                        return Err(AnswerError::Framing);
-                    }
+                14 if line.name.eq_ignore_ascii_case("content-length")
+                    && declared.replace(digits(line.value).ok_or(AnswerError::Framing)?).is_some() =>
+                {
+                    return Err(AnswerError::Framing);
                 }
                 17 if line.name.eq_ignore_ascii_case("transfer-encoding") => {
                     if chunked || !is_http_11 || !line.value.eq_ignore_ascii_case(b"chunked") {

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::directory::GatewayTarget;
 use crate::tasks::Alarm;
-use crate::telemetry::metrics::{ConnectionGauge, ConnectionState, Metrics};
+use crate::telemetry::metrics::{ConnectionGauge, ConnectionState, Shard};
 
 /// Idle connections kept per gateway and thread.
 const IDLE_MAX: usize = 64;
@@ -46,7 +46,7 @@ pub struct Link {
     reused: bool,
     // The timer of the calls that it carries; None while one has it.
     pub(super) alarm: Option<Alarm>,
-    gauge: Option<ConnectionGauge>,
+    gauge: ConnectionGauge,
 }
 
 impl Link {
@@ -57,7 +57,7 @@ impl Link {
     pub async fn open(
         target: &GatewayTarget,
         deadline: Duration,
-        metrics: &Metrics,
+        shard: &Arc<Shard>,
     ) -> Result<Box<Self>, ConnectError> {
         let connecting = async {
             let stream =
@@ -69,7 +69,7 @@ impl Link {
                 gateway: target.index(),
                 reused: false,
                 alarm: None,
-                gauge: metrics.upstream_connection(target.index(), ConnectionState::Active),
+                gauge: shard.upstream_connection(target.index(), ConnectionState::Active),
             }))
         };
         tokio::time::timeout(deadline, connecting).await.unwrap_or(Err(ConnectError::Timeout))
@@ -107,7 +107,7 @@ impl Pool {
         loop {
             let mut link = self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(target.index())?.pop()?;
             if link.is_silent() {
-                link.gauge.iter_mut().for_each(ConnectionGauge::active);
+                link.gauge.active();
                 return Some(link);
             }
         }
@@ -116,7 +116,7 @@ impl Pool {
     /// Keeps a connection for the next request.
     pub(super) fn put(&self, mut link: Box<Link>) {
         link.reused = true;
-        link.gauge.iter_mut().for_each(ConnectionGauge::idle);
+        link.gauge.idle();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(links) = idle.get_mut(link.gateway)
             && links.len() < IDLE_MAX
@@ -144,6 +144,7 @@ mod tests {
     use crate::gateway::request_body::RequestBody;
     use crate::names::GatewayName;
     use crate::tasks::Tasks;
+    use crate::telemetry::metrics::Metrics;
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -166,7 +167,7 @@ mod tests {
         .unwrap();
         let metrics = Metrics::new(&[GatewayName::parse("main").unwrap()], &[]);
         let pool = Pool::new(1);
-        let link = Link::open(&target, LONG, &metrics).await.unwrap();
+        let link = Link::open(&target, LONG, &metrics.shard()).await.unwrap();
         let head = RequestHead { lines: b"GET / HTTP/1.1\r\nHost: gateway\r\n".to_vec(), tells_absence: false };
         let outgoing = Outgoing::new(head, RequestBody::empty());
         let mut call = Call::start(link, outgoing, false, pool.clone(), CallDeadlines { head: LONG, idle: LONG });

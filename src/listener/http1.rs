@@ -59,7 +59,7 @@ pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) 
     let mut drained = std::pin::pin!(draining.cancelled());
     let mut told_to_end = false;
     let mut alarm = Alarm::at(Instant::now() + deadlines.first_byte);
-    let mut gauge = worker.edge().metrics().connection_opened(ConnectionState::Idle);
+    let mut gauge = worker.counts().connection_opened(ConnectionState::Idle);
     let mut idle = true;
     // Made anew at each look, because the next answer has its own; only a client that does not read costs it.
     let mut cut = None;

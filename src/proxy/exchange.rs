@@ -330,7 +330,7 @@ impl Drop for Exchange {
         }
         let status = self.status.map_or(CLIENT_GONE, |status| status.as_u16());
         self.record(duration);
-        self.edge().metrics().request_finished(self.route, self.method.as_str(), status, duration, self.first_byte);
+        self.worker.counts.request_finished(self.route, self.method.as_str(), status, duration, self.first_byte);
         if let Some(log) = self.edge().access_log() {
             log.access(&AccessRecord {
                 request_id: self.request_text(),

@@ -144,7 +144,7 @@ fn abandoned(under_way: UnderWay) -> Box<Exchange> {
 
 async fn connect(worker: &Worker, target: &GatewayTarget) -> Result<Box<Link>, Reason> {
     let (deadline, metrics) = (worker.edge.parts().deadlines.connect, worker.edge.metrics());
-    Link::open(target, deadline, metrics).await.map_err(|error| {
+    Link::open(target, deadline, &worker.counts).await.map_err(|error| {
         let kind = match error {
             ConnectError::Timeout => UpstreamErrorKind::ConnectTimeout,
             ConnectError::Io(_) => UpstreamErrorKind::Connect,

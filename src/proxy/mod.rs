@@ -42,6 +42,7 @@ use crate::gateway::request_body::RequestBody;
 use crate::identity::{Carrier, credential};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
+use crate::telemetry::metrics::Shard;
 use crate::telemetry::reason::Reason;
 use exchange::Exchange;
 use head::{Asked, HeadView, Screened};
@@ -55,18 +56,25 @@ pub struct Worker {
     pool: Arc<Pool>,
     tasks: Tasks,
     request_ids: RequestIds,
+    counts: Arc<Shard>,
 }
 
 impl Worker {
     /// A worker; turns whose clients leave are followed in `tasks`.
     pub fn new(edge: Arc<Edge>, tasks: Tasks) -> Arc<Self> {
         let pool = Pool::new(edge.parts().turns.len());
-        Arc::new(Worker { edge, pool, tasks, request_ids: RequestIds::new() })
+        let counts = edge.metrics().shard();
+        Arc::new(Worker { edge, pool, tasks, request_ids: RequestIds::new(), counts })
     }
 
     /// The shared state.
     pub fn edge(&self) -> &Arc<Edge> {
         &self.edge
+    }
+
+    /// What this thread counts.
+    pub fn counts(&self) -> &Arc<Shard> {
+        &self.counts
     }
 }
 

@@ -1,41 +1,58 @@
-//! Connections by what they are doing: a guard moves between two gauges and leaves both when it is dropped.
+//! Connections by what they are doing: a guard moves between two counts and leaves both when it is dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use metrics::Gauge;
 
 use super::labels::ConnectionState;
+use super::shard::Shard;
 
-/// A gauge for each state of a set of connections.
-#[derive(Clone)]
-pub(super) struct StateGauges(Arc<[Gauge; 2]>);
+/// Connections of one kind that are open, by state.
+#[derive(Debug, Default)]
+pub(super) struct States {
+    active: AtomicI64,
+    idle: AtomicI64,
+}
 
-impl StateGauges {
-    pub(super) fn new(gauge: impl Fn(ConnectionState) -> Gauge) -> Self {
-        StateGauges(Arc::new([gauge(ConnectionState::Active), gauge(ConnectionState::Idle)]))
-    }
-
-    fn of(&self, state: ConnectionState) -> &Gauge {
+impl States {
+    fn of(&self, state: ConnectionState) -> &AtomicI64 {
         match state {
-            ConnectionState::Active => &self.0[0],
-            ConnectionState::Idle => &self.0[1],
+            ConnectionState::Active => &self.active,
+            ConnectionState::Idle => &self.idle,
         }
     }
 
-    pub(super) fn opened(&self, state: ConnectionState) -> ConnectionGauge {
-        self.of(state).increment(1);
-        ConnectionGauge { gauges: self.clone(), state }
+    pub(super) fn open(&self, state: ConnectionState) -> i64 {
+        self.of(state).load(Ordering::Relaxed)
     }
+}
+
+/// Whose connections.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Of {
+    /// Clients'.
+    Clients,
+    /// Those to a gateway, by its place.
+    Gateway(usize),
 }
 
 /// One connection, counted in the state it is in until it is dropped.
 #[must_use = "the connection counts as open for as long as this lives"]
+#[derive(Debug)]
 pub struct ConnectionGauge {
-    gauges: StateGauges,
+    shard: Arc<Shard>,
+    of: Of,
     state: ConnectionState,
 }
 
 impl ConnectionGauge {
+    pub(super) fn new(shard: Arc<Shard>, of: Of, state: ConnectionState) -> Self {
+        let gauge = ConnectionGauge { shard, of, state };
+        gauge.add(1);
+        gauge
+    }
+
     /// A request or an answer is under way.
     pub fn active(&mut self) {
         self.enter(ConnectionState::Active);
@@ -48,16 +65,22 @@ impl ConnectionGauge {
 
     fn enter(&mut self, state: ConnectionState) {
         if self.state != state {
-            self.gauges.of(self.state).decrement(1);
-            self.gauges.of(state).increment(1);
+            self.add(-1);
             self.state = state;
+            self.add(1);
+        }
+    }
+
+    fn add(&self, change: i64) {
+        if let Some(states) = self.shard.states(self.of) {
+            states.of(self.state).fetch_add(change, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for ConnectionGauge {
     fn drop(&mut self) {
-        self.gauges.of(self.state).decrement(1);
+        self.add(-1);
     }
 }
 

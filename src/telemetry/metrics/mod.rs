@@ -5,22 +5,23 @@
 //! by [`Metrics::upkeep`], which whoever owns a periodic task must call (the audit log's writer does, each second).
 
 mod connections;
+mod histogram;
 mod labels;
 mod process;
 mod registry;
 mod requests;
+mod shard;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
 
 pub use connections::{ConnectionGauge, GaugeGuard};
 pub use labels::{BotState, ConnectionState, McpOutcome, ProofResult, ReloadOutcome, UpstreamErrorKind};
+pub use shard::Shard;
 
-use self::connections::StateGauges;
 use self::registry::{QUEUE_WAIT, REVOCATION, Registry};
-use self::requests::Requests;
 use super::reason::Reason;
 use crate::names::GatewayName;
 
@@ -32,7 +33,6 @@ struct GatewayMetrics {
     name: GatewayName,
     turns_in_flight: Gauge,
     turns_queued: Gauge,
-    connections: StateGauges,
     errors: Box<[Counter]>,
     proof_success: Gauge,
     proof_timestamp: Gauge,
@@ -45,10 +45,11 @@ struct GatewayMetrics {
 /// [`Metrics::new`]; a gateway index past the end is ignored, a route index past the end counts as `other`.
 pub struct Metrics {
     registry: Registry,
-    requests: Requests,
+    // What each data-path thread counts by itself; one is never taken out, so that no count goes back.
+    shards: Mutex<Vec<Arc<Shard>>>,
+    routes: Box<[&'static str]>,
     refusals: Box<[Counter]>,
     gateways: Box<[GatewayMetrics]>,
-    connections: StateGauges,
     queue_wait: Histogram,
     tunnels: Gauge,
     sessions: Gauge,
@@ -77,7 +78,6 @@ impl Metrics {
         let registry = Registry::new();
         let r = &registry;
         r.describe_counter("botgate_refusals_total", "Requests and connections refused, by reason.");
-        r.describe_gauge("botgate_connections", "Client connections, by what they are doing.");
         r.describe_histogram(QUEUE_WAIT, "Time that turns waited for a permit.");
         r.describe_gauge("botgate_bots", "Bots, by how far their key is proved.");
         r.describe_histogram(REVOCATION, "Time from a revocation to the end of its last request.");
@@ -89,14 +89,14 @@ impl Metrics {
             values.map(|value| r.counter(name, &[(label, value)])).collect()
         };
         Arc::new(Metrics {
-            requests: Requests::new(r, routes),
+            shards: Mutex::default(),
+            routes: routes.into(),
             refusals: counters(
                 "botgate_refusals_total",
                 "reason",
                 &mut Reason::ALL.iter().map(|reason| reason.as_str()),
             ),
             gateways: gateway_metrics(r, gateways),
-            connections: StateGauges::new(|state| r.gauge("botgate_connections", &[("state", state.as_str())])),
             queue_wait: r.histogram(QUEUE_WAIT, &[]),
             tunnels: r.described_gauge("botgate_tunnels_in_flight", "Upgraded connections that are open."),
             sessions: r.described_gauge("botgate_sessions", "Sessions and personal tokens that are live."),
@@ -134,6 +134,8 @@ impl Metrics {
     pub fn render(&self) -> String {
         self.upkeep();
         let mut text = self.registry.handle().render();
+        let gateways: Vec<GatewayName> = self.gateways.iter().map(|gateway| gateway.name.clone()).collect();
+        shard::render(&mut text, &self.lock_shards(), &self.routes, &gateways);
         process::render(&mut text);
         text
     }
@@ -143,16 +145,15 @@ impl Metrics {
         self.registry.handle().run_upkeep();
     }
 
-    /// A request has been answered to its last byte, or broke off. `status` is what the client saw.
-    pub fn request_finished(
-        &self,
-        route: usize,
-        method: &str,
-        status: u16,
-        duration: Duration,
-        first_byte: Option<Duration>,
-    ) {
-        self.requests.finished(&self.registry, route, method, status, duration, first_byte);
+    /// The counts of one more data-path thread, which is to be their only writer.
+    pub fn shard(&self) -> Arc<Shard> {
+        let shard = Shard::new(self.routes.len(), self.gateways.len());
+        self.lock_shards().push(Arc::clone(&shard));
+        shard
+    }
+
+    fn lock_shards(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Shard>>> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A request or a connection was refused.
@@ -174,16 +175,6 @@ impl Metrics {
     /// A turn got its permit after this wait, or gave up.
     pub fn queue_waited(&self, wait: Duration) {
         self.queue_wait.record(wait.as_secs_f64());
-    }
-
-    /// A client connection was accepted.
-    pub fn connection_opened(&self, state: ConnectionState) -> ConnectionGauge {
-        self.connections.opened(state)
-    }
-
-    /// A connection to a gateway was opened; `None` when the gateway does not exist.
-    pub fn upstream_connection(&self, gateway: usize, state: ConnectionState) -> Option<ConnectionGauge> {
-        Some(self.gateways.get(gateway)?.connections.opened(state))
     }
 
     /// Something went wrong between the edge and a gateway.
@@ -285,10 +276,8 @@ impl Metrics {
 }
 
 fn gateway_metrics(registry: &Registry, gateways: &[GatewayName]) -> Box<[GatewayMetrics]> {
-    let connections = "botgate_upstream_connections";
     registry.describe_gauge("botgate_turns_in_flight", "Turns that hold a permit of the gateway.");
     registry.describe_gauge("botgate_turns_queued", "Turns that wait for a permit of the gateway.");
-    registry.describe_gauge(connections, "Connections to the gateway, by what they are doing.");
     registry.describe_counter("botgate_upstream_errors_total", "Errors between the edge and the gateway, by kind.");
     registry.describe_gauge("botgate_binding_proof_success", "1 when the last proof of the gateway's isolation held.");
     registry.describe_gauge("botgate_binding_proof_timestamp_seconds", "Time of the last proof; 0 before the first.");
@@ -299,9 +288,6 @@ fn gateway_metrics(registry: &Registry, gateways: &[GatewayName]) -> Box<[Gatewa
             name: name.clone(),
             turns_in_flight: gauge("botgate_turns_in_flight"),
             turns_queued: gauge("botgate_turns_queued"),
-            connections: StateGauges::new(|state| {
-                registry.gauge(connections, &[("gateway", name.as_str()), ("state", state.as_str())])
-            }),
             errors: UpstreamErrorKind::ALL
                 .iter()
                 .map(|kind| ("kind", kind.as_str()))

@@ -4,16 +4,13 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, R
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 /// Upper bounds of request times, in seconds: from an edge's own answer to the longest that SDKs wait.
-const REQUEST_SECONDS: &[f64] =
-    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+pub(super) const REQUEST_SECONDS: [f64; 18] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 /// Upper bounds of the wait for a turn's permit, in seconds.
 const QUEUE_SECONDS: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0];
 /// Upper bounds of the time from a revocation to its last effect, in seconds; promised is 1 s.
 const REVOCATION_SECONDS: &[f64] = &[0.0001, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-pub(super) const REQUESTS: &str = "botgate_requests_total";
-pub(super) const REQUEST_DURATION: &str = "botgate_request_duration_seconds";
-pub(super) const FIRST_BYTE: &str = "botgate_time_to_first_byte_seconds";
 pub(super) const QUEUE_WAIT: &str = "botgate_turn_queue_wait_seconds";
 pub(super) const REVOCATION: &str = "botgate_revocation_seconds";
 
@@ -28,12 +25,7 @@ pub(super) struct Registry {
 impl Registry {
     pub(super) fn new() -> Self {
         let mut builder = PrometheusBuilder::new();
-        for (name, buckets) in [
-            (REQUEST_DURATION, REQUEST_SECONDS),
-            (FIRST_BYTE, REQUEST_SECONDS),
-            (QUEUE_WAIT, QUEUE_SECONDS),
-            (REVOCATION, REVOCATION_SECONDS),
-        ] {
+        for (name, buckets) in [(QUEUE_WAIT, QUEUE_SECONDS), (REVOCATION, REVOCATION_SECONDS)] {
             // The one error is an empty list of buckets, and each list above holds some.
             builder = builder
                 .set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)

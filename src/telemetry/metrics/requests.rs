@@ -1,11 +1,15 @@
-//! Requests by route, method and status: a table of handles, each registered at its first use.
+//! Requests by route, method and status: a table of counts, a row of which is made at its first use.
 
+use std::fmt::Write;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use metrics::{Counter, Histogram};
+use super::histogram::{self, Buckets};
 
-use super::registry::{FIRST_BYTE, REQUEST_DURATION, REQUESTS, Registry};
+const REQUESTS: &str = "botgate_requests_total";
+const REQUEST_DURATION: &str = "botgate_request_duration_seconds";
+const FIRST_BYTE: &str = "botgate_time_to_first_byte_seconds";
 
 /// The label of a route index that is not in the table.
 const OTHER: &str = "other";
@@ -32,76 +36,83 @@ const SLOT: [u8; 600] = {
     slots
 };
 
-/// One method of a route: a counter for each status and one for the others.
-type Row = Box<[OnceLock<Counter>; STATUSES.len() + 1]>;
+/// One method of a route: a count for each status and one for the others.
+type Row = Box<[AtomicU64; STATUSES.len() + 1]>;
 
+#[derive(Debug, Default)]
 struct Route {
-    name: &'static str,
-    duration: Histogram,
-    first_byte: Histogram,
+    duration: Buckets,
+    first_byte: Buckets,
     /// A row is made at the method's first request: most pairs of route and method never occur.
     methods: [OnceLock<Row>; METHODS.len() + 1],
 }
 
-/// The table. Routes are addressed by their index; an index past the end counts as `other`.
+/// The table. Routes are addressed by their index; an index past the end counts as [`OTHER`].
+#[derive(Debug)]
 pub(super) struct Requests {
     routes: Box<[Route]>,
 }
 
 impl Requests {
-    pub(super) fn new(registry: &Registry, routes: &[&'static str]) -> Self {
-        registry.describe_counter(REQUESTS, "Requests answered, by route, method and status.");
-        registry.describe_histogram(REQUEST_DURATION, "Time from a request's head to the last byte of its answer.");
-        registry.describe_histogram(FIRST_BYTE, "Time from a request's head to the first byte of its answer.");
-        let routes = routes
-            .iter()
-            .chain(std::iter::once(&OTHER))
-            .map(|&name| Route {
-                name,
-                duration: registry.histogram(REQUEST_DURATION, &[("route", name)]),
-                first_byte: registry.histogram(FIRST_BYTE, &[("route", name)]),
-                methods: [const { OnceLock::new() }; METHODS.len() + 1],
-            })
-            .collect();
-        let table = Requests { routes };
-        // The name exists from the first scrape on.
-        let _ = table.counter(registry, usize::MAX, "GET", 404);
-        table
+    pub(super) fn new(routes: usize) -> Self {
+        Requests { routes: (0..=routes).map(|_| Route::default()).collect() }
     }
 
     pub(super) fn finished(
         &self,
-        registry: &Registry,
         route: usize,
         method: &str,
         status: u16,
         duration: Duration,
         first_byte: Option<Duration>,
     ) {
-        self.counter(registry, route, method, status).increment(1);
-        let route = self.route(route);
-        route.duration.record(duration.as_secs_f64());
+        // The table always holds `other` at its end.
+        let route = &self.routes[route.min(self.routes.len() - 1)];
+        let method = METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len());
+        let slot = SLOT.get(usize::from(status)).map_or(STATUSES.len(), |slot| usize::from(*slot));
+        let row = route.methods[method].get_or_init(|| Box::new([const { AtomicU64::new(0) }; STATUSES.len() + 1]));
+        row[slot].fetch_add(1, Ordering::Relaxed);
+        route.duration.record(duration);
         if let Some(first_byte) = first_byte {
-            route.first_byte.record(first_byte.as_secs_f64());
+            route.first_byte.record(first_byte);
         }
     }
+}
 
-    fn route(&self, index: usize) -> &Route {
-        // The table always holds `other` at its end.
-        &self.routes[index.min(self.routes.len() - 1)]
+/// Writes the sum of several tables of the same routes.
+pub(super) fn render(out: &mut String, tables: &[&Requests], routes: &[&'static str]) {
+    let labels = || routes.iter().chain(std::iter::once(&OTHER)).enumerate();
+    let parts = |route: usize| tables.iter().filter_map(move |table| table.routes.get(route));
+    // Writing to a String cannot fail.
+    let begin = |out: &mut String, name: &str, kind: &str, help: &str| {
+        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    };
+    begin(out, REQUESTS, "counter", "Requests answered, by route, method and status.");
+    for (at, label) in labels() {
+        for (method_at, method) in METHODS.iter().chain(std::iter::once(&OTHER)).enumerate() {
+            let rows: Vec<&Row> = parts(at).filter_map(|route| route.methods[method_at].get()).collect();
+            for (slot, status) in STATUS_TEXTS.iter().chain(std::iter::once(&OTHER)).enumerate() {
+                let count: u64 = rows.iter().map(|row| row[slot].load(Ordering::Relaxed)).sum();
+                if count > 0 {
+                    let _ = writeln!(
+                        out,
+                        "{REQUESTS}{{route=\"{label}\",method=\"{method}\",status=\"{status}\"}} {count}"
+                    );
+                }
+            }
+        }
     }
-
-    fn counter(&self, registry: &Registry, route: usize, method: &str, status: u16) -> &Counter {
-        let route = self.route(route);
-        let method = METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len());
-        let row = route.methods[method].get_or_init(|| Box::new([const { OnceLock::new() }; STATUSES.len() + 1]));
-        let slot = SLOT.get(usize::from(status)).map_or(STATUSES.len(), |slot| usize::from(*slot));
-        row[slot].get_or_init(|| {
-            let method = METHODS.get(method).unwrap_or(&OTHER);
-            let status = STATUS_TEXTS.get(slot).unwrap_or(&OTHER);
-            registry.counter(REQUESTS, &[("route", route.name), ("method", method), ("status", status)])
-        })
+    out.push('\n');
+    begin(out, REQUEST_DURATION, "histogram", "Time from a request's head to the last byte of its answer.");
+    for (at, label) in labels() {
+        histogram::write(out, REQUEST_DURATION, &format!("route=\"{label}\""), parts(at).map(|route| &route.duration));
     }
+    out.push('\n');
+    begin(out, FIRST_BYTE, "histogram", "Time from a request's head to the first byte of its answer.");
+    for (at, label) in labels() {
+        histogram::write(out, FIRST_BYTE, &format!("route=\"{label}\""), parts(at).map(|route| &route.first_byte));
+    }
+    out.push('\n');
 }
 
 #[cfg(test)]
@@ -118,12 +129,14 @@ mod tests {
 
     #[test]
     fn unknown_routes_methods_and_statuses_share_one_label() {
-        let registry = Registry::new();
-        let table = Requests::new(&registry, &["models"]);
-        for (route, method, status) in [(7, "BREW", 418), (usize::MAX, "X", 9999), (1, "Y", 599)] {
-            table.finished(&registry, route, method, status, Duration::ZERO, None);
+        let (one, other) = (Requests::new(1), Requests::new(1));
+        for (table, route, method, status) in
+            [(&one, 7, "BREW", 418), (&other, usize::MAX, "X", 9999), (&one, 1, "Y", 599)]
+        {
+            table.finished(route, method, status, Duration::ZERO, None);
         }
-        let text = registry.handle().render();
+        let mut text = String::new();
+        render(&mut text, &[&one, &other], &["models"]);
         assert!(text.contains("botgate_requests_total{route=\"other\",method=\"other\",status=\"other\"} 3"), "{text}");
     }
 }

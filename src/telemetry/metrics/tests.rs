@@ -52,7 +52,7 @@ fn every_documented_name_is_there_from_the_first_scrape() {
 #[test]
 fn a_finished_request_counts_once_and_lands_in_its_bucket() {
     let metrics = fixture();
-    metrics.request_finished(1, "POST", 200, Duration::from_millis(40), Some(Duration::from_millis(4)));
+    metrics.shard().request_finished(1, "POST", 200, Duration::from_millis(40), Some(Duration::from_millis(4)));
     let text = metrics.render();
     let labels = "{route=\"chat_completions\",method=\"POST\",status=\"200\"}";
     assert_eq!(value(&text, &format!("botgate_requests_total{labels}")), Some(1.0));
@@ -88,9 +88,9 @@ fn a_connection_is_counted_in_one_state_until_it_is_dropped() {
             (value(&text, &format!("botgate_connections{{state=\"{state}\"}}")), value(&text, &upstream))
         })
     };
-    let mut client = metrics.connection_opened(ConnectionState::Idle);
-    let mut upstream = metrics.upstream_connection(0, ConnectionState::Active).unwrap();
-    assert!(metrics.upstream_connection(1, ConnectionState::Active).is_none());
+    let mut client = metrics.shard().connection_opened(ConnectionState::Idle);
+    let mut upstream = metrics.shard().upstream_connection(0, ConnectionState::Active);
+    let _nowhere = metrics.shard().upstream_connection(1, ConnectionState::Active);
     assert_eq!(counts(), [(Some(0.0), Some(1.0)), (Some(1.0), Some(0.0))]);
     client.active();
     client.active();

@@ -1,0 +1,80 @@
+//! What one data-path thread counts with every request: plain numbers that no other thread writes, summed when they are read.
+//!
+//! Invariants: a shard outlives its thread, so that no count goes back; what it holds is bounded by routes, methods, statuses
+//! and gateways.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::connections::{ConnectionGauge, Of, States};
+use super::labels::ConnectionState;
+use super::requests::{self, Requests};
+use crate::names::GatewayName;
+
+/// One thread's counts. Aligned, so that two of them share no cache line.
+#[repr(align(128))]
+#[derive(Debug)]
+pub struct Shard {
+    requests: Requests,
+    clients: States,
+    gateways: Box<[States]>,
+}
+
+impl Shard {
+    pub(super) fn new(routes: usize, gateways: usize) -> Arc<Self> {
+        let gateways = (0..gateways).map(|_| States::default()).collect();
+        Arc::new(Shard { requests: Requests::new(routes), clients: States::default(), gateways })
+    }
+
+    /// A request has been answered to its last byte, or broke off. `status` is what the client saw.
+    pub fn request_finished(
+        &self,
+        route: usize,
+        method: &str,
+        status: u16,
+        duration: Duration,
+        first_byte: Option<Duration>,
+    ) {
+        self.requests.finished(route, method, status, duration, first_byte);
+    }
+
+    /// A client connection was accepted.
+    pub fn connection_opened(self: &Arc<Self>, state: ConnectionState) -> ConnectionGauge {
+        ConnectionGauge::new(Arc::clone(self), Of::Clients, state)
+    }
+
+    /// A connection to a gateway was opened; one that does not exist counts nowhere.
+    pub fn upstream_connection(self: &Arc<Self>, gateway: usize, state: ConnectionState) -> ConnectionGauge {
+        ConnectionGauge::new(Arc::clone(self), Of::Gateway(gateway), state)
+    }
+
+    pub(super) fn states(&self, of: Of) -> Option<&States> {
+        match of {
+            Of::Clients => Some(&self.clients),
+            Of::Gateway(gateway) => self.gateways.get(gateway),
+        }
+    }
+}
+
+/// Writes what all shards have counted.
+pub(super) fn render(out: &mut String, shards: &[Arc<Shard>], routes: &[&'static str], gateways: &[GatewayName]) {
+    requests::render(out, &shards.iter().map(|shard| &shard.requests).collect::<Vec<_>>(), routes);
+    let sum =
+        |of, state| -> i64 { shards.iter().filter_map(|shard| shard.states(of)).map(|all| all.open(state)).sum() };
+    let mut gauge = |name: &str, help: &str, series: &mut dyn Iterator<Item = (String, Of)>| {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+        for (label, of) in series {
+            for state in ConnectionState::ALL {
+                let _ = writeln!(out, "{name}{{{label}state=\"{}\"}} {}", state.as_str(), sum(of, *state));
+            }
+        }
+        out.push('\n');
+    };
+    let clients = "Client connections, by what they are doing.";
+    gauge("botgate_connections", clients, &mut std::iter::once((String::new(), Of::Clients)));
+    let named = gateways.iter().enumerate();
+    let mut named = named.map(|(place, name)| (format!("gateway=\"{}\",", name.as_str()), Of::Gateway(place)));
+    gauge("botgate_upstream_connections", "Connections to the gateway, by what they are doing.", &mut named);
+}
