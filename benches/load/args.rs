@@ -15,7 +15,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// Seconds for which each proxy is driven in each round.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
     /// Only these scenarios.
     #[arg(long, value_delimiter = ',', value_name = "SCENARIO")]
@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long)]
     pub check: bool,
     /// Put table and chart into README.md and benches/load/cost.svg.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["only", "peers"])]
     pub readme: bool,
     /// The binary of the Pingora peer, as `benches/load/run` builds it.
     #[arg(long, value_name = "FILE", default_value = "target/load/pingora/release/pingora-peer")]

@@ -11,7 +11,7 @@ const PEERS: [Peer; 4] = [Peer::Botgate, Peer::Nginx, Peer::Haproxy, Peer::Pingo
 const SCENARIOS: [Scenario; 6] =
     [Scenario::Http1Get, Scenario::Http1Turn, Scenario::OpenGet, Scenario::OpenTurn, Scenario::Refusals, Scenario::Sse];
 const WIDTH: f64 = 720.0;
-const LEFT: f64 = 190.0;
+const LEFT: f64 = 200.0;
 const BAR: f64 = 14.0;
 const GAP: f64 = 14.0;
 const TOP: f64 = 54.0;

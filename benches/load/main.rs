@@ -23,6 +23,7 @@ mod upstream;
 mod wire;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
 
@@ -62,9 +63,9 @@ fn run(args: Args) -> Outcome<bool> {
     let pingora = args.pingora.clone();
     let ground = Ground { people, upstream: upstream.address(), cores, dir: dir.path().to_owned(), pingora, botgate };
     let bench = Bench { args, upstream, ground };
-    let mut samples = Vec::new();
+    let (since, mut samples) = (Instant::now(), Vec::new());
     for scenario in bench.args.scenarios() {
-        eprintln!("{}", scenario.title());
+        eprintln!("{} ({} s)", scenario.title(), since.elapsed().as_secs());
         match scenario.drive() {
             Drive::Sessions => samples.extend(bench.sessions()?),
             Drive::Creations => samples.extend(bench.creations()?),

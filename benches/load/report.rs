@@ -27,9 +27,9 @@ pub fn tell(results: &Results, args: &Args) -> Outcome<usize> {
     let (comparison, alone) = (Table::comparison(results), Table::alone(results));
     let tables: Vec<&Table> = [&comparison, &alone].into_iter().filter(|table| !table.is_empty()).collect();
     let place = place(args);
-    println!("\n{place}");
+    println!("\n{place}\n");
     for table in &tables {
-        println!("\n{}", table.text());
+        println!("{}", table.text());
     }
     println!(
         "The cores are shared with clients and upstream, over loopback: read ratios, not figures. A ratio is the median of\n\
@@ -69,7 +69,7 @@ fn place(args: &Args) -> String {
     let kernel = read("/proc/sys/kernel/osrelease");
     let kernel = kernel.split('-').next().unwrap_or_default().trim();
     format!(
-        "Measured on {cores} processors ({cpu}), Linux {kernel}; nginx {}, HAProxy {}, Pingora {}; medians of {} rounds of {} s.",
+        "Measured on {cores} processors ({cpu}), Linux {kernel}; nginx {}, HAProxy {}, Pingora {}; medians of {} rounds of {} s",
         version("nginx", "-v", "nginx/"),
         version("haproxy", "-v", "HAProxy version "),
         locked("pingora"),

@@ -65,9 +65,9 @@ impl Table {
         if matches!(scenario, Scenario::Sessions | Scenario::Creations) || medians.iter().all(Option::is_none) {
             return;
         }
-        let ratio = |base: Peer| results.ratio(scenario, BOTGATE, base.name(), figure);
-        let (to_nginx, to_haproxy) = (ratio(Peer::Nginx), ratio(Peer::Haproxy));
         let is_cpu = std::ptr::fn_addr_eq(figure, CPU_US);
+        let ratio = |base: Peer| is_cpu.then(|| results.ratio(scenario, BOTGATE, base.name(), figure)).flatten();
+        let (to_nginx, to_haproxy) = (ratio(Peer::Nginx), ratio(Peer::Haproxy));
         let targets = if is_cpu { scenario.targets() } else { Targets::default() };
         let botgate = results.median(scenario, BOTGATE, figure);
         let target = match (targets.to_nginx, targets.to_haproxy) {
