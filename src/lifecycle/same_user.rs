@@ -4,6 +4,8 @@
 //! machine, or one that does not listen at the moment, cannot be told this way and is not refused.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -57,9 +59,8 @@ pub fn same_user(gateways: &[Gateway]) -> Result<(), SameUser> {
 /// The user that listens on a loopback port, by the kernel's table.
 pub(super) fn listener_uid(url: &crate::config::GatewayUrl) -> Option<u32> {
     let wanted: Option<IpAddr> = url.host().parse().ok();
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
     let mut any = None;
-    for (address, port, uid) in tables.iter().flat_map(|table| table.lines().filter_map(listener)) {
+    for (address, port, uid) in ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().flat_map(listeners) {
         if port != url.port() {
             continue;
         }
@@ -72,6 +73,14 @@ pub(super) fn listener_uid(url: &crate::config::GatewayUrl) -> Option<u32> {
         }
     }
     any
+}
+
+/// The listening sockets of a table. The kernel tells them before all others, of which an edge has thousands; these are not
+/// read.
+fn listeners(path: &str) -> Vec<(IpAddr, u16, u32)> {
+    let Ok(table) = File::open(path) else { return Vec::new() };
+    let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
+    lines.map_while(|line| listener(&line)).collect()
 }
 
 /// Address, port and user of one line of the table, if it is a listening socket.

@@ -257,11 +257,9 @@ impl Prover {
 
     /// Takes in a verdict and sets what follows: standings and metrics.
     fn settle(&self, watched: &Watched, found: Option<(&Arc<Bot>, Verdict)>) {
-        let bots = self.bots_of(watched);
         let before = watched.target.standing();
         let mut state = lock(&watched.found);
         let now = Instant::now();
-        state.ledger.retain(&bots);
         let mut conclusive = false;
         if let Some((bot, verdict)) = found {
             if verdict != Verdict::Proved && state.ledger.verdict(bot) != Some(verdict) {
