@@ -68,7 +68,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 fn admit(acceptor: &Acceptor, stream: TcpStream, peer: std::net::IpAddr) {
     let peer = peer.to_canonical();
     let Some(permit) = acceptor.limits.admit(peer) else {
-        acceptor.worker.edge().metrics().refused(Reason::ConnectionLimit);
+        acceptor.worker.counts().refused(Reason::ConnectionLimit);
         return;
     };
     // Events are small and must not wait for more; a socket that refuses the option is closed by its first use.

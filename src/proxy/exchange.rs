@@ -296,7 +296,7 @@ impl Exchange {
             self.edge().metrics().revocation(since);
         }
         if let (Some(reason), Outcome::Refused) = (self.reason, self.outcome) {
-            self.edge().metrics().refused(reason);
+            self.worker.counts.refused(reason);
             let person = self.person.as_ref();
             self.edge().audit().refusal(&RefusalRecord {
                 person: person.map(|person| (person.login(), person.uid())),

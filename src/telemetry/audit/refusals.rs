@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -87,6 +88,14 @@ struct Shard {
     others: Counts,
 }
 
+thread_local! {
+    /// Where this thread counts strangers.
+    static OWN_SHARD: usize = {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        THREADS.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
 /// Counts since the last summary.
 pub(super) struct Budget {
     shards: [Mutex<Shard>; SHARDS],
@@ -123,11 +132,9 @@ impl Budget {
         false
     }
 
+    /// Each thread counts strangers by itself: most come from few networks, and their number is not ours to choose.
     fn count_stranger(&self, network: Network, reason: Reason) {
-        let mut shard = match network.0 {
-            IpAddr::V4(v4) => self.shard(&v4.octets()),
-            IpAddr::V6(v6) => self.shard(&v6.octets()),
-        };
+        let mut shard = self.lock(OWN_SHARD.with(|own| *own));
         let known = shard.networks.len();
         match shard.networks.entry(network) {
             Entry::Occupied(mut row) => row.get_mut().add(reason, 1),
@@ -138,14 +145,19 @@ impl Budget {
 
     fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
         let hash = key.iter().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(*byte)));
+        self.lock(hash as usize)
+    }
+
+    fn lock(&self, place: usize) -> MutexGuard<'_, Shard> {
         // Counts are whole after every step, so a panic elsewhere leaves nothing broken behind.
-        self.shards[hash as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[place % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the counts and begins a new window; `None` when everything was recorded one by one.
     pub(super) fn take(&self) -> Option<Summary> {
         let mut summary = Summary::default();
         let mut others = Counts::default();
+        let mut networks: HashMap<Network, Counts> = HashMap::new();
         for shard in &self.shards {
             let shard = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
             for (uid, person) in shard.people {
@@ -155,10 +167,13 @@ impl Budget {
                 }
             }
             for (network, reasons) in shard.networks {
-                let count = reasons.total();
-                summary.networks.push(NetworkRow { network: network.to_string(), count, reasons });
+                networks.entry(network).or_default().add_all(reasons);
             }
             others.add_all(shard.others);
+        }
+        for (network, reasons) in networks {
+            let count = reasons.total();
+            summary.networks.push(NetworkRow { network: network.to_string(), count, reasons });
         }
         summary.people.sort_by_key(|row| std::cmp::Reverse(row.count));
         summary.networks.sort_by_key(|row| std::cmp::Reverse(row.count));

@@ -22,7 +22,6 @@ pub use labels::{BotState, ConnectionState, McpOutcome, ProofResult, ReloadOutco
 pub use shard::Shard;
 
 use self::registry::{QUEUE_WAIT, REVOCATION, Registry};
-use super::reason::Reason;
 use crate::names::GatewayName;
 
 const GATEWAY_RESIDENT: &str = "botgate_gateway_resident_bytes";
@@ -48,7 +47,6 @@ pub struct Metrics {
     // What each data-path thread counts by itself; one is never taken out, so that no count goes back.
     shards: Mutex<Vec<Arc<Shard>>>,
     routes: Box<[&'static str]>,
-    refusals: Box<[Counter]>,
     gateways: Box<[GatewayMetrics]>,
     queue_wait: Histogram,
     tunnels: Gauge,
@@ -77,7 +75,6 @@ impl Metrics {
     pub fn new(gateways: &[GatewayName], routes: &[&'static str]) -> Arc<Self> {
         let registry = Registry::new();
         let r = &registry;
-        r.describe_counter("botgate_refusals_total", "Requests and connections refused, by reason.");
         r.describe_histogram(QUEUE_WAIT, "Time that turns waited for a permit.");
         r.describe_gauge("botgate_bots", "Bots, by how far their key is proved.");
         r.describe_histogram(REVOCATION, "Time from a revocation to the end of its last request.");
@@ -91,11 +88,6 @@ impl Metrics {
         Arc::new(Metrics {
             shards: Mutex::default(),
             routes: routes.into(),
-            refusals: counters(
-                "botgate_refusals_total",
-                "reason",
-                &mut Reason::ALL.iter().map(|reason| reason.as_str()),
-            ),
             gateways: gateway_metrics(r, gateways),
             queue_wait: r.histogram(QUEUE_WAIT, &[]),
             tunnels: r.described_gauge("botgate_tunnels_in_flight", "Upgraded connections that are open."),
@@ -154,12 +146,6 @@ impl Metrics {
 
     fn lock_shards(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Shard>>> {
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A request or a connection was refused.
-    pub fn refused(&self, reason: Reason) {
-        // Reasons stand in the table in their order of declaration.
-        self.refusals[reason as usize].increment(1);
     }
 
     /// Turns that hold a permit of a gateway. A gateway that does not exist has a gauge that goes nowhere.

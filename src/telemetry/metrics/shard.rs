@@ -5,18 +5,21 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::connections::{ConnectionGauge, Of, States};
 use super::labels::ConnectionState;
 use super::requests::{self, Requests};
 use crate::names::GatewayName;
+use crate::telemetry::reason::Reason;
 
 /// One thread's counts. Aligned, so that two of them share no cache line.
 #[repr(align(128))]
 #[derive(Debug)]
 pub struct Shard {
     requests: Requests,
+    refusals: [AtomicU64; Reason::ALL.len()],
     clients: States,
     gateways: Box<[States]>,
 }
@@ -24,7 +27,8 @@ pub struct Shard {
 impl Shard {
     pub(super) fn new(routes: usize, gateways: usize) -> Arc<Self> {
         let gateways = (0..gateways).map(|_| States::default()).collect();
-        Arc::new(Shard { requests: Requests::new(routes), clients: States::default(), gateways })
+        let refusals = [const { AtomicU64::new(0) }; Reason::ALL.len()];
+        Arc::new(Shard { requests: Requests::new(routes), refusals, clients: States::default(), gateways })
     }
 
     /// A request has been answered to its last byte, or broke off. `status` is what the client saw.
@@ -37,6 +41,12 @@ impl Shard {
         first_byte: Option<Duration>,
     ) {
         self.requests.finished(route, method, status, duration, first_byte);
+    }
+
+    /// A request or a connection was refused.
+    pub fn refused(&self, reason: Reason) {
+        // Reasons have their values in the order of their list.
+        self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A client connection was accepted.
@@ -60,10 +70,17 @@ impl Shard {
 /// Writes what all shards have counted.
 pub(super) fn render(out: &mut String, shards: &[Arc<Shard>], routes: &[&'static str], gateways: &[GatewayName]) {
     requests::render(out, &shards.iter().map(|shard| &shard.requests).collect::<Vec<_>>(), routes);
+    let name = "botgate_refusals_total";
+    // Writing to a String cannot fail.
+    let _ = write!(out, "# HELP {name} Requests and connections refused, by reason.\n# TYPE {name} counter\n");
+    for (place, reason) in Reason::ALL.iter().enumerate() {
+        let count: u64 = shards.iter().map(|shard| shard.refusals[place].load(Ordering::Relaxed)).sum();
+        let _ = writeln!(out, "{name}{{reason=\"{}\"}} {count}", reason.as_str());
+    }
+    out.push('\n');
     let sum =
         |of, state| -> i64 { shards.iter().filter_map(|shard| shard.states(of)).map(|all| all.open(state)).sum() };
     let mut gauge = |name: &str, help: &str, series: &mut dyn Iterator<Item = (String, Of)>| {
-        // Writing to a String cannot fail.
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
         for (label, of) in series {
             for state in ConnectionState::ALL {

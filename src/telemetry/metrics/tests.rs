@@ -1,4 +1,5 @@
 use super::*;
+use crate::telemetry::reason::Reason;
 
 fn fixture() -> Arc<Metrics> {
     Metrics::new(&[GatewayName::parse("main").unwrap()], &["models", "chat_completions"])
@@ -68,8 +69,9 @@ fn a_finished_request_counts_once_and_lands_in_its_bucket() {
 #[test]
 fn each_reason_has_its_own_counter() {
     let metrics = fixture();
+    let shard = metrics.shard();
     for (times, reason) in Reason::ALL.iter().enumerate() {
-        (0..times).for_each(|_| metrics.refused(*reason));
+        (0..times).for_each(|_| shard.refused(*reason));
     }
     let text = metrics.render();
     for (times, reason) in Reason::ALL.iter().enumerate() {
