@@ -26,7 +26,7 @@ impl Bench {
     pub fn sessions(&self) -> Outcome<Vec<Sample>> {
         let people = &self.ground.people;
         let few = people.get(..FEW).unwrap_or(people);
-        let subjects = [self.with_sessions(few, 1, SESSIONS[0])?, self.with_sessions(people, MANY_EACH, SESSIONS[1])?];
+        let subjects = [self.with_sessions(few, 1)?, self.with_sessions(people, MANY_EACH)?];
         let mut samples = Vec::new();
         for round in 0..self.args.rounds {
             for place in 0..subjects.len() {
@@ -43,8 +43,8 @@ impl Bench {
     }
 
     /// A botgate that knows everybody, with sessions for these people.
-    fn with_sessions(&self, people: &[Person], each: usize, name: &str) -> Outcome<(Proxy, Wrk)> {
-        let dir = self.ground.dir.join(name);
+    fn with_sessions(&self, people: &[Person], each: usize) -> Outcome<(Proxy, Wrk)> {
+        let dir = self.ground.dir.join(format!("edge-{}", people.len() * each));
         let botgate = Botgate::init(&dir, self.ground.upstream, &self.ground.people)?;
         let tokens = botgate.sign_in(people, each)?;
         if tokens.len() != people.len() * each {

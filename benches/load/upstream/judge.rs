@@ -16,7 +16,6 @@ const PROOF: &[u8] = b"botgate-proof";
 pub(super) struct Judge {
     by_profile: HashMap<String, Resident>,
     pub(super) seen: Arc<Seen>,
-    refusal: Arc<[u8]>,
 }
 
 struct Resident {
@@ -37,36 +36,21 @@ pub(super) enum Answer {
 impl Judge {
     pub(super) fn new(people: &[Person], seen: Arc<Seen>) -> Self {
         let by_profile = people.iter().map(|person| (person.profile.as_str().to_owned(), Resident::new(person)));
-        let refusal = answer("401 Unauthorized", r#"{"error":{"message":"wrong key","code":"gateway_auth_failed"}}"#);
-        Judge { by_profile: by_profile.collect(), seen, refusal }
+        Judge { by_profile: by_profile.collect(), seen }
     }
 
-    /// Judges a request and counts it.
+    /// Judges a request and counts it, unless the proof asks.
     pub(super) fn judge(&self, head: &Request<'_, '_>) -> Answer {
-        let proof = values(head.headers, "user-agent").any(|agent| agent == PROOF);
-        match self.opened(head) {
-            Ok(answer) if proof => {
-                self.seen.proofs.fetch_add(1, Relaxed);
-                answer
-            }
-            Ok(answer) => {
-                self.seen.requests.fetch_add(1, Relaxed);
-                match disclosed(head.headers) {
-                    None => answer,
-                    Some(what) => {
-                        self.seen.wrong(what);
-                        Answer::Whole(Arc::clone(&self.refusal))
-                    }
-                }
-            }
-            Err(what) => {
-                match proof {
-                    true => drop(self.seen.proofs.fetch_add(1, Relaxed)),
-                    false => self.seen.wrong(what),
-                }
-                Answer::Whole(Arc::clone(&self.refusal))
-            }
+        let opened = self.opened(head);
+        if values(head.headers, "user-agent").any(|agent| agent == PROOF) {
+            return opened.unwrap_or_else(refusal);
         }
+        let judged = opened.and_then(|answer| disclosed(head.headers).map_or(Ok(answer), Err));
+        match judged {
+            Ok(_) => drop(self.seen.requests.fetch_add(1, Relaxed)),
+            Err(what) => self.seen.wrong(what),
+        }
+        judged.unwrap_or_else(refusal)
     }
 
     /// The answer that path and key open together.
@@ -129,6 +113,11 @@ impl Resident {
             turn: answer("200 OK", &turn),
         }
     }
+}
+
+fn refusal(what: &'static str) -> Answer {
+    let body = format!(r#"{{"error":{{"message":"{what}","code":"gateway_auth_failed"}}}}"#);
+    Answer::Whole(answer("401 Unauthorized", &body))
 }
 
 fn answer(status: &str, body: &str) -> Arc<[u8]> {

@@ -2,7 +2,7 @@
 //!
 //! A request is right when path and key belong together, none of the client's own lines came through, and the one
 //! `X-Forwarded-For` is the client's address. Everything else is counted as wrong and gets a 401, so that no proxy is
-//! measured for less than the whole job. botgate's proof asks with wrong keys on purpose: it is counted apart.
+//! measured for less than the whole job. botgate's proof asks with wrong keys on purpose: it is answered and not counted.
 
 mod judge;
 mod serve;
@@ -41,7 +41,6 @@ pub struct Seen {
     since: Instant,
     requests: AtomicU64,
     wrong: AtomicU64,
-    proofs: AtomicU64,
     streams: AtomicUsize,
     events: AtomicU64,
     first_wrong: Mutex<Option<&'static str>>,
@@ -57,7 +56,6 @@ impl Upstream {
             since: Instant::now(),
             requests: AtomicU64::new(0),
             wrong: AtomicU64::new(0),
-            proofs: AtomicU64::new(0),
             streams: AtomicUsize::new(0),
             events: AtomicU64::new(0),
             first_wrong: Mutex::default(),
