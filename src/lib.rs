@@ -15,7 +15,7 @@
 //! - [`names`]: parse-only newtypes; the only mapping from a login to a profile
 //! - [`secret`]: keys and tokens that redact and wipe themselves
 //! - [`config`]: the file becomes a validated configuration, once
-//! - [`tasks`]: the only place that spawns
+//! - [`tasks`]: the only place that spawns; cancellation and deadlines
 //! - [`directory`]: the in-memory snapshot login → bot
 //! - [`telemetry`]: metrics, audit log, tracing
 //! - [`gateway`]: per-gateway permits and fair queue, connections, runs, proof

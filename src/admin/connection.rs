@@ -3,13 +3,13 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use crate::tasks::Cancellation;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::sync::CancellationToken;
 
 /// Longest wait for a request's head.
 pub(super) const HEAD_WAIT: Duration = Duration::from_secs(10);
@@ -17,7 +17,7 @@ pub(super) const HEAD_WAIT: Duration = Duration::from_secs(10);
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves one request, within `limit` from accept to the last byte.
-pub(super) async fn serve<I, F, Fut>(io: I, limit: Duration, stopping: CancellationToken, answer: F)
+pub(super) async fn serve<I, F, Fut>(io: I, limit: Duration, stopping: Cancellation, answer: F)
 where
     I: AsyncRead + AsyncWrite + Unpin,
     F: Fn(Request<Incoming>) -> Fut,

@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,10 +15,11 @@ use http_body::{Body, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::pool::{Link, Pool};
-use super::request_body::{BodyProgress, RequestBody};
+use super::request_body::{BodyFault, BodyProgress, RequestBody};
+use crate::tasks::Alarm;
 use crate::telemetry::metrics::UpstreamErrorKind;
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + Send>>;
@@ -77,26 +78,33 @@ pub struct CallDeadlines {
 /// A request under way.
 pub struct Call {
     // None once the connection went back to the pool or was closed.
-    link: Option<Link>,
+    link: Option<Box<Link>>,
     // None once the head has come.
     answer: Option<Answer>,
     body: Option<Incoming>,
     pool: Arc<Pool>,
-    progress: Arc<BodyProgress>,
+    // None: the request has no body.
+    progress: Option<Arc<BodyProgress>>,
     deadlines: CallDeadlines,
+    // The start, then each sign of life.
     last_active: Instant,
     // When the head came, and how many pieces of the body have come since.
     head_at: Option<Instant>,
     pieces: u32,
-    alarm: Pin<Box<Sleep>>,
+    alarm: Option<Alarm>,
 }
 
 impl Call {
     /// Sends a request. Nothing moves until the call is polled.
-    pub fn start(mut link: Link, request: Request<RequestBody>, pool: Arc<Pool>, deadlines: CallDeadlines) -> Self {
+    pub fn start(
+        mut link: Box<Link>,
+        request: Request<RequestBody>,
+        pool: Arc<Pool>,
+        deadlines: CallDeadlines,
+    ) -> Self {
         let progress = request.body().progress();
         let answer = Box::pin(link.sender.try_send_request(request));
-        let now = Instant::now();
+        let alarm = link.alarm.take();
         Call {
             link: Some(link),
             answer: Some(answer),
@@ -104,16 +112,21 @@ impl Call {
             pool,
             progress,
             deadlines,
-            last_active: now,
+            last_active: Instant::now(),
             head_at: None,
             pieces: 0,
-            alarm: Box::pin(tokio::time::sleep_until(now + deadlines.head)),
+            alarm,
         }
     }
 
-    /// What has become of the request body.
-    pub fn progress(&self) -> &BodyProgress {
-        &self.progress
+    /// Whether the whole request body has been handed on: from here the gateway may run the turn.
+    pub fn is_sent(&self) -> bool {
+        self.progress.as_ref().is_none_or(|body| body.complete())
+    }
+
+    /// Why the request body was cut, if it was.
+    pub fn body_fault(&self) -> Option<BodyFault> {
+        self.progress.as_ref()?.fault()
     }
 
     /// Drives the call to its response head.
@@ -145,12 +158,9 @@ impl Call {
                 }))
             }
             Poll::Pending => {
-                // A gateway that floods interim answers uses up the task's budget, without which the alarm never goes off.
-                if self.alarm.as_mut().poll(cx).is_ready() || Instant::now() >= self.alarm.deadline() {
-                    self.close();
-                    return Poll::Ready(Err(CallError::HeadTimeout));
-                }
-                Poll::Pending
+                ready!(self.poll_alarm(cx, self.deadlines.head));
+                self.close();
+                Poll::Ready(Err(CallError::HeadTimeout))
             }
         }
     }
@@ -188,7 +198,11 @@ impl Call {
                     self.finish();
                     return Poll::Ready(None);
                 }
-                Poll::Pending => return self.poll_idle(cx).map(|error| Some(Err(error))),
+                Poll::Pending => {
+                    ready!(self.poll_alarm(cx, self.deadlines.idle));
+                    self.close();
+                    return Poll::Ready(Some(Err(CallError::IdleTimeout)));
+                }
             }
         }
     }
@@ -203,22 +217,10 @@ impl Call {
         self.last_active.elapsed()
     }
 
-    /// The alarm is moved only when it goes off, so that a busy stream pays nothing for its deadline.
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<CallError> {
-        loop {
-            let due = self.last_active + self.deadlines.idle;
-            if self.alarm.deadline() > due {
-                self.alarm.as_mut().reset(due);
-            }
-            if self.alarm.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            if Instant::now() >= due {
-                self.close();
-                return Poll::Ready(CallError::IdleTimeout);
-            }
-            self.alarm.as_mut().reset(due);
-        }
+    /// Ready when nothing has come from the gateway for so long.
+    fn poll_alarm(&mut self, cx: &mut Context<'_>, limit: Duration) -> Poll<()> {
+        let due = self.last_active + limit;
+        self.alarm.get_or_insert_with(|| Alarm::at(due)).poll(cx, due)
     }
 
     /// Waits for the response head.
@@ -268,7 +270,7 @@ impl Call {
     /// own, at most `limit`, and throws away what it still says.
     pub async fn leave(mut self, limit: Duration) {
         (self.answer, self.body) = (None, None);
-        let Some(mut stream) = self.link.take().map(Link::into_stream) else { return };
+        let Some(mut stream) = self.link.take().map(|link| link.into_stream()) else { return };
         let letting_go = async {
             let mut rest = [0; 4096];
             if stream.shutdown().await.is_ok() {
@@ -282,9 +284,10 @@ impl Call {
     fn finish(&mut self) {
         self.body = None;
         // A body still on its way would be read as the start of the next request.
-        if let Some(link) = self.link.take()
-            && self.progress.complete()
+        if let Some(mut link) = self.link.take()
+            && self.is_sent()
         {
+            link.alarm = self.alarm.take();
             self.pool.put(link);
         }
     }

@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::tasks::Cancellation;
 use metrics::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 pub use super::queue::QueueRoom;
 use super::queue::{Asked, Bounds, Queue, Seat, Ticket};
@@ -90,7 +90,7 @@ impl Turns {
     ///
     /// # Errors
     /// [`AdmitError`]; no place in the queue is kept.
-    pub async fn admit(&self, person: &Uid, cancelled: &CancellationToken) -> Result<TurnPermit, AdmitError> {
+    pub async fn admit(&self, person: &Uid, cancelled: &Cancellation) -> Result<TurnPermit, AdmitError> {
         if cancelled.is_cancelled() {
             return Err(AdmitError::Revoked);
         }

@@ -19,14 +19,13 @@ use tokio::net::TcpStream;
 
 use super::request_body::RequestBody;
 use crate::directory::GatewayTarget;
+use crate::tasks::Alarm;
 use crate::telemetry::metrics::{ConnectionGauge, ConnectionState, Metrics};
 
 /// Idle connections kept per gateway and thread.
 const IDLE_MAX: usize = 64;
 /// Largest response head that is read from a gateway, in bytes.
 const HEAD_MAX_BYTES: usize = 64 * 1024;
-/// Most header lines in a response head.
-const HEADERS_MAX: usize = 100;
 
 /// Why no connection could be had.
 #[derive(Debug)]
@@ -59,6 +58,8 @@ pub struct Link {
     socket: Socket,
     gateway: usize,
     reused: bool,
+    // The timer of the calls that it carries; None while one has it.
+    pub(super) alarm: Option<Alarm>,
     gauge: Option<ConnectionGauge>,
 }
 
@@ -67,7 +68,11 @@ impl Link {
     ///
     /// # Errors
     /// [`ConnectError`]
-    pub async fn open(target: &GatewayTarget, deadline: Duration, metrics: &Metrics) -> Result<Self, ConnectError> {
+    pub async fn open(
+        target: &GatewayTarget,
+        deadline: Duration,
+        metrics: &Metrics,
+    ) -> Result<Box<Self>, ConnectError> {
         let connecting = async {
             let stream =
                 TcpStream::connect((target.url().host(), target.url().port())).await.map_err(ConnectError::Io)?;
@@ -75,19 +80,19 @@ impl Link {
             stream.set_nodelay(true).map_err(ConnectError::Io)?;
             let socket = SockRef::from(&stream).try_clone().map_err(ConnectError::Io)?;
             let (sender, connection) = hyper::client::conn::http1::Builder::new()
-                .max_headers(HEADERS_MAX)
                 .max_buf_size(HEAD_MAX_BYTES)
                 .handshake(TokioIo::new(stream))
                 .await
                 .map_err(ConnectError::Handshake)?;
-            Ok(Link {
+            Ok(Box::new(Link {
                 sender,
                 connection,
                 socket,
                 gateway: target.index(),
                 reused: false,
+                alarm: None,
                 gauge: metrics.upstream_connection(target.index(), ConnectionState::Active),
-            })
+            }))
         };
         tokio::time::timeout(deadline, connecting).await.unwrap_or(Err(ConnectError::Timeout))
     }
@@ -114,7 +119,8 @@ impl Link {
         self.socket.peek(&mut byte).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Whether the HTTP client can send another request, as far as the runtime has heard.
+    /// Whether the HTTP client has done with the last request and can send another. Nothing changes that while the connection
+    /// is idle and silent.
     fn is_alive(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         !self.poll_drive(&mut cx) && matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Ok(())))
@@ -123,7 +129,9 @@ impl Link {
 
 /// The idle connections of one thread.
 pub struct Pool {
-    idle: Mutex<Vec<Vec<Link>>>,
+    // Boxed, because a link is some hundred bytes and changes hands four times a request.
+    #[expect(clippy::vec_box, reason = "moved in and out at each request")]
+    idle: Mutex<Vec<Vec<Box<Link>>>>,
 }
 
 impl Pool {
@@ -133,10 +141,10 @@ impl Pool {
     }
 
     /// The connection that was used last and still lives.
-    pub fn take(&self, target: &GatewayTarget) -> Option<Link> {
+    pub fn take(&self, target: &GatewayTarget) -> Option<Box<Link>> {
         loop {
             let mut link = self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(target.index())?.pop()?;
-            if link.is_silent() && link.is_alive() {
+            if link.is_silent() {
                 link.gauge.iter_mut().for_each(ConnectionGauge::active);
                 return Some(link);
             }
@@ -144,7 +152,7 @@ impl Pool {
     }
 
     /// Keeps a connection for the next request, if it can carry one.
-    pub(super) fn put(&self, mut link: Link) {
+    pub(super) fn put(&self, mut link: Box<Link>) {
         if !link.is_alive() {
             return;
         }

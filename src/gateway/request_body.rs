@@ -12,7 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
+
+use crate::tasks::Alarm;
 
 /// Slowest body that is waited for, in bytes a second.
 const LEAST_BYTES_PER_SECOND: u64 = 1024;
@@ -44,7 +46,6 @@ impl std::error::Error for BodyFault {}
 #[derive(Debug, Default)]
 pub struct BodyProgress {
     bytes: AtomicU64,
-    taken: AtomicBool,
     complete: AtomicBool,
     fault: AtomicU8,
 }
@@ -53,11 +54,6 @@ impl BodyProgress {
     /// Bytes taken from the client so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Whether any of the body may have left for the gateway.
-    pub fn taken(&self) -> bool {
-        self.taken.load(Ordering::Relaxed)
     }
 
     /// Whether the whole body has been handed on: from here the gateway may run the turn.
@@ -86,31 +82,23 @@ impl BodyProgress {
     }
 }
 
-/// A body towards the gateway.
-pub struct RequestBody {
-    incoming: Option<Incoming>,
+/// A body towards the gateway. What a request without one carries about is one empty pointer.
+pub struct RequestBody(Option<Box<Reading>>);
+
+struct Reading {
+    incoming: Incoming,
     limit: u64,
     grace: Duration,
     waited: Duration,
     waiting_since: Option<Instant>,
-    alarm: Option<Pin<Box<Sleep>>>,
+    alarm: Option<Alarm>,
     progress: Arc<BodyProgress>,
 }
 
 impl RequestBody {
     /// No body.
     pub fn empty() -> Self {
-        let progress = BodyProgress::default();
-        progress.complete.store(true, Ordering::Relaxed);
-        RequestBody {
-            incoming: None,
-            limit: 0,
-            grace: Duration::ZERO,
-            waited: Duration::ZERO,
-            waiting_since: None,
-            alarm: None,
-            progress: Arc::new(progress),
-        }
+        RequestBody(None)
     }
 
     /// A client's body of at most `limit` bytes, whose client may be silent for `grace` at a time, and in all no longer than
@@ -119,40 +107,61 @@ impl RequestBody {
         if incoming.is_end_stream() {
             return RequestBody::empty();
         }
-        RequestBody { incoming: Some(incoming), limit, grace, ..RequestBody::empty() }.with_fresh_progress()
+        let (waited, progress) = (Duration::ZERO, Arc::default());
+        let (waiting_since, alarm) = (None, None);
+        RequestBody(Some(Box::new(Reading { incoming, limit, grace, waited, waiting_since, alarm, progress })))
     }
 
-    fn with_fresh_progress(mut self) -> Self {
-        self.progress = Arc::default();
-        self
+    /// Where to read what became of it; `None`: there is no body.
+    pub fn progress(&self) -> Option<Arc<BodyProgress>> {
+        self.0.as_ref().map(|reading| Arc::clone(&reading.progress))
     }
+}
 
-    /// Where to read what became of it.
-    pub fn progress(&self) -> Arc<BodyProgress> {
-        Arc::clone(&self.progress)
-    }
-
+impl Reading {
     /// Waiting that the client has left before it is too slow.
     fn allowance(&self) -> Duration {
         self.grace + Duration::from_millis(self.progress.bytes() * 1000 / LEAST_BYTES_PER_SECOND)
     }
 
     fn poll_pace(&mut self, cx: &mut Context<'_>) -> Poll<BodyFault> {
-        let now = Instant::now();
-        let since = *self.waiting_since.get_or_insert(now);
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
         let due = since + self.allowance().saturating_sub(self.waited).min(self.grace);
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
-        if alarm.deadline() != due {
-            alarm.as_mut().reset(due);
-        }
-        ready!(alarm.as_mut().poll(cx));
+        ready!(self.alarm.get_or_insert_with(|| Alarm::at(due)).poll(cx, due));
         Poll::Ready(self.progress.cut(BodyFault::TooSlow))
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        loop {
+            let polled = Pin::new(&mut self.incoming).poll_frame(cx);
+            let Poll::Ready(next) = polled else {
+                return self.poll_pace(cx).map(|fault| Some(Err(fault)));
+            };
+            if let Some(since) = self.waiting_since.take() {
+                self.waited += since.elapsed();
+            }
+            let Some(frame) = next else {
+                self.progress.complete.store(true, Ordering::Relaxed);
+                return Poll::Ready(None);
+            };
+            // Trailers are no part of what the gateway understands; they are dropped.
+            let Ok(data) = frame.map_err(|_| self.progress.cut(BodyFault::Aborted))?.into_data() else { continue };
+            let bytes = self.progress.bytes() + data.len() as u64;
+            if bytes > self.limit {
+                return Poll::Ready(Some(Err(self.progress.cut(BodyFault::TooLarge))));
+            }
+            self.progress.bytes.store(bytes, Ordering::Relaxed);
+            if self.incoming.is_end_stream() {
+                self.progress.complete.store(true, Ordering::Relaxed);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
     }
 }
 
 impl std::fmt::Debug for RequestBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RequestBody").field("progress", &self.progress).finish_non_exhaustive()
+        f.debug_struct("RequestBody").field("progress", &self.progress()).finish()
     }
 }
 
@@ -160,41 +169,15 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyFault;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        let this = self.get_mut();
-        let Some(incoming) = this.incoming.as_mut() else { return Poll::Ready(None) };
-        loop {
-            let polled = Pin::new(&mut *incoming).poll_frame(cx);
-            let Poll::Ready(next) = polled else {
-                return this.poll_pace(cx).map(|fault| Some(Err(fault)));
-            };
-            if let Some(since) = this.waiting_since.take() {
-                this.waited += since.elapsed();
-            }
-            let Some(frame) = next else {
-                this.progress.complete.store(true, Ordering::Relaxed);
-                return Poll::Ready(None);
-            };
-            // Trailers are no part of what the gateway understands; they are dropped.
-            let Ok(data) = frame.map_err(|_| this.progress.cut(BodyFault::Aborted))?.into_data() else { continue };
-            let bytes = this.progress.bytes() + data.len() as u64;
-            if bytes > this.limit {
-                return Poll::Ready(Some(Err(this.progress.cut(BodyFault::TooLarge))));
-            }
-            this.progress.bytes.store(bytes, Ordering::Relaxed);
-            this.progress.taken.store(true, Ordering::Relaxed);
-            if incoming.is_end_stream() {
-                this.progress.complete.store(true, Ordering::Relaxed);
-            }
-            return Poll::Ready(Some(Ok(Frame::data(data))));
-        }
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |reading| reading.poll_frame(cx))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        self.0.as_ref().is_none_or(|reading| reading.incoming.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |reading| reading.incoming.size_hint())
     }
 }

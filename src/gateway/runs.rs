@@ -12,10 +12,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::tasks::Cancellation;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio_util::sync::CancellationToken;
 
 use self::follow::Follow;
 pub use self::watch::RunWatch;
@@ -176,7 +176,7 @@ pub struct ResumedRun {
     /// The permit that it keeps, taken over from the gateway's turns.
     pub permit: Option<TurnPermit>,
     /// Cancelled already when its person may no longer run it.
-    pub revoked: CancellationToken,
+    pub revoked: Cancellation,
 }
 
 impl Runs {
@@ -300,7 +300,7 @@ impl FollowSlot {
         watch: RunWatch,
         session: &Uid,
         permit: Option<TurnPermit>,
-        revoked: CancellationToken,
+        revoked: Cancellation,
         on_end: OnEnd,
     ) {
         let FollowSlot { runs, permit: room } = self;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tokio_util::sync::CancellationToken;
+use crate::tasks::Cancellation;
 
 use crate::names::{Login, Role, Uid};
 use crate::secret::{TokenDigest, TokenKind};
@@ -18,13 +18,13 @@ pub struct Person {
     uid: Uid,
     login: Login,
     role: Role,
-    cancelled: CancellationToken,
+    cancelled: Cancellation,
     revoked_at: OnceLock<Instant>,
 }
 
 impl Person {
     pub(super) fn new(uid: Uid, login: Login, role: Role) -> Self {
-        Person { uid, login, role, cancelled: CancellationToken::new(), revoked_at: OnceLock::new() }
+        Person { uid, login, role, cancelled: Cancellation::new(), revoked_at: OnceLock::new() }
     }
 
     /// Cuts the person and all their sessions off, for good.
@@ -49,7 +49,7 @@ impl Person {
     }
 
     /// Cancelled for good when the person is disabled, locked down or deleted.
-    pub fn cancelled(&self) -> &CancellationToken {
+    pub fn cancelled(&self) -> &Cancellation {
         &self.cancelled
     }
 }
@@ -87,7 +87,7 @@ pub struct SessionParts {
 pub struct Session {
     parts: SessionParts,
     person: Arc<Person>,
-    cancelled: CancellationToken,
+    cancelled: Cancellation,
     revoked_at: OnceLock<Instant>,
     // Both only grow, so that relaxed order is enough.
     idle_expires_at: AtomicI64,
@@ -96,7 +96,7 @@ pub struct Session {
 
 impl Session {
     pub(super) fn new(person: Arc<Person>, parts: SessionParts) -> Self {
-        let cancelled = person.cancelled.child_token();
+        let cancelled = person.cancelled.child();
         let idle_expires_at = AtomicI64::new(parts.idle.map_or(i64::MAX, |idle| idle.expires_at));
         let (revoked_at, last_used_at) = (OnceLock::new(), AtomicI64::new(0));
         Session { parts, person, cancelled, revoked_at, idle_expires_at, last_used_at }
@@ -148,7 +148,7 @@ impl Session {
     }
 
     /// Cancelled for good when the session is revoked, and with its person.
-    pub fn cancelled(&self) -> &CancellationToken {
+    pub fn cancelled(&self) -> &Cancellation {
         &self.cancelled
     }
 

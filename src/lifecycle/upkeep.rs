@@ -95,7 +95,7 @@ impl Control {
 }
 
 /// Looks at the gateways' users until the set of tasks is asked to stop: a gateway may come up after the edge.
-pub async fn watch_users(control: Control, stopping: tokio_util::sync::CancellationToken) {
+pub async fn watch_users(control: Control, stopping: crate::tasks::Cancellation) {
     loop {
         control.look_at_users().await;
         let starting = control.gateways().iter().any(|gateway| gateway.standing() == GatewayStanding::Starting);
@@ -107,7 +107,7 @@ pub async fn watch_users(control: Control, stopping: tokio_util::sync::Cancellat
 }
 
 /// Passes until the set of tasks is asked to stop, and one more then.
-pub async fn run_upkeep(control: Control, stopping: tokio_util::sync::CancellationToken) {
+pub async fn run_upkeep(control: Control, stopping: crate::tasks::Cancellation) {
     let mut since = now_ms();
     loop {
         let last = tokio::time::timeout(PASS, stopping.cancelled()).await.is_ok();

@@ -12,16 +12,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::tasks::Alarm;
 use bytes::Bytes;
-use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
-use tower::Service;
 
 use super::pace::{Busy, Pace, Paced};
 use crate::proxy::{Cut, EdgeBody, Gate, Worker};
@@ -29,8 +28,6 @@ use crate::telemetry::metrics::ConnectionState;
 
 /// Largest request head, in bytes: 96 lines of which few are long.
 const HEAD_MAX_BYTES: usize = 64 * 1024;
-/// Most header lines that are parsed; screening refuses more than 96 with an answer of its own.
-const HEADERS_MAX: usize = 100;
 /// Longest time that a closed connection is read on.
 const LINGER: Duration = Duration::from_secs(5);
 /// Most bytes that are read from a closed connection.
@@ -39,10 +36,19 @@ const LINGER_MAX_BYTES: usize = 32 * 1024 * 1024;
 /// Serves a connection to its end.
 pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) {
     let pace = Pace::new();
-    let service = Measured { gate: Gate::new(worker.clone(), peer), pace: pace.clone() };
+    let gate = Gate::new(worker.clone(), peer);
+    let (gate, measured) = (&gate, &pace);
+    // Boxed, because hyper keeps the room for one such future for as long as the connection lives.
+    let service = service_fn(|request| {
+        Box::pin(async move {
+            let busy = measured.busy();
+            let response = gate.serve(request).await;
+            measured.answers(response.body().cut_by());
+            Ok::<_, Infallible>(response.map(|body| MeasuredBody { body, _busy: busy }))
+        })
+    });
     let connection = http1::Builder::new()
         .header_read_timeout(None)
-        .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_MAX_BYTES)
         .serve_connection(TokioIo::new(Paced::new(stream, pace.clone())), service);
     let mut connection = Some(connection);
@@ -50,7 +56,7 @@ pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) 
     let draining = &worker.edge().parts().draining;
     let mut drained = std::pin::pin!(draining.cancelled());
     let mut told_to_end = false;
-    let mut alarm = std::pin::pin!(tokio::time::sleep(deadlines.first_byte));
+    let mut alarm = Alarm::at(Instant::now() + deadlines.first_byte);
     let mut gauge = worker.edge().metrics().connection_opened(ConnectionState::Idle);
     let mut idle = true;
     // Made anew at each look, because the next answer has its own; only a client that does not read costs it.
@@ -75,18 +81,9 @@ pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) 
         if cut.as_mut().is_some_and(|cut| cut.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(false);
         }
-        loop {
-            let Some(due) = pace.due(deadlines) else { return Poll::Pending };
-            if due < alarm.deadline() {
-                alarm.as_mut().reset(due);
-            }
-            if alarm.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            if Instant::now() >= due {
-                return Poll::Ready(false);
-            }
-            alarm.as_mut().reset(due);
+        match pace.due(deadlines) {
+            Some(due) => alarm.poll(cx, due).map(|()| false),
+            None => Poll::Pending,
         }
     })
     .await;
@@ -115,30 +112,6 @@ async fn linger(mut stream: TcpStream) {
     };
     // Running out of time only means that the client did not close.
     let _ = tokio::time::timeout(LINGER, reading).await;
-}
-
-/// The gate, with the connection's pace told when a request begins and ends.
-struct Measured {
-    gate: Gate,
-    pace: Arc<Pace>,
-}
-
-impl hyper::service::Service<Request<Incoming>> for Measured {
-    type Response = Response<MeasuredBody>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let busy = self.pace.busy();
-        let answering = self.gate.clone().call(request);
-        let pace = self.pace.clone();
-        Box::pin(async move {
-            answering.await.map(|response| {
-                pace.answers(response.body().cut_by());
-                response.map(|body| MeasuredBody { body, _busy: busy })
-            })
-        })
-    }
 }
 
 /// A response body whose end is the request's.

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use crate::tasks::Cancellation;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::Deadlines;
 
@@ -41,7 +41,7 @@ pub(super) struct Pace {
     write_blocked_ms: AtomicU64,
     ended_by_client: AtomicBool,
     // What cuts the answer under way.
-    cut_by: Mutex<Option<CancellationToken>>,
+    cut_by: Mutex<Option<Cancellation>>,
 }
 
 impl Pace {
@@ -96,12 +96,12 @@ impl Pace {
     }
 
     /// An answer begins, which this cuts.
-    pub(super) fn answers(&self, cut_by: Option<CancellationToken>) {
+    pub(super) fn answers(&self, cut_by: Option<Cancellation>) {
         *self.cut_by.lock().unwrap_or_else(PoisonError::into_inner) = cut_by;
     }
 
     /// What cuts an answer that cannot go on because its client does not read: nobody asks its body meanwhile.
-    pub(super) fn blocked_cut(&self) -> Option<CancellationToken> {
+    pub(super) fn blocked_cut(&self) -> Option<Cancellation> {
         match self.write_blocked_ms.load(Ordering::Relaxed) {
             0 => None,
             _ => self.cut_by.lock().unwrap_or_else(PoisonError::into_inner).clone(),

@@ -11,14 +11,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::tasks::Cancellation;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::exchange::Exchange;
 use crate::gateway::call::{Call, CallError};
-use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 
 /// How long a gateway that was left may go on talking before its connection is reset: it is to be rid of it within a second.
@@ -68,11 +67,11 @@ impl EdgeBody {
     }
 
     /// The same, with the exchange that it ends.
-    pub fn ending(self, mut exchange: Exchange) -> Self {
+    pub fn ending(self, mut exchange: Box<Exchange>) -> Self {
         match self.0 {
             Inner::Whole { bytes, .. } => {
                 exchange.sent(bytes.len());
-                EdgeBody(Inner::Whole { bytes, _exchange: Some(Box::new(exchange)) })
+                EdgeBody(Inner::Whole { bytes, _exchange: Some(exchange) })
             }
             Inner::Passing(_) => self,
         }
@@ -80,7 +79,7 @@ impl EdgeBody {
 
     /// What cuts the body. It looks for itself whenever it is polled; whoever does not poll it, because its client does not
     /// read, has to look instead.
-    pub fn cut_by(&self) -> Option<CancellationToken> {
+    pub fn cut_by(&self) -> Option<Cancellation> {
         match &self.0 {
             Inner::Whole { .. } => None,
             Inner::Passing(passing) => {
@@ -128,17 +127,15 @@ impl Body for EdgeBody {
 /// A call and its exchange. Dropped before its end, a plain turn goes on without its client.
 pub(super) struct UnderWay {
     // None once it has ended or was handed on.
-    parts: Option<(Call, Exchange)>,
-    // Where a turn is followed to its end when the client leaves.
-    tasks: Tasks,
+    parts: Option<(Call, Box<Exchange>)>,
     // Whether it is one to be followed; what is not ends with its client.
     follow: bool,
 }
 
 impl UnderWay {
     /// A call that belongs to an exchange; `follow` when it is a turn.
-    pub(super) fn new(call: Call, exchange: Exchange, tasks: Tasks, follow: bool) -> Self {
-        UnderWay { parts: Some((call, exchange)), tasks, follow }
+    pub(super) fn new(call: Call, exchange: Box<Exchange>, follow: bool) -> Self {
+        UnderWay { parts: Some((call, exchange)), follow }
     }
 
     fn call(&self) -> Option<&Call> {
@@ -146,7 +143,7 @@ impl UnderWay {
     }
 
     /// Both, to be polled.
-    pub(super) fn parts(&mut self) -> Option<&mut (Call, Exchange)> {
+    pub(super) fn parts(&mut self) -> Option<&mut (Call, Box<Exchange>)> {
         self.parts.as_mut()
     }
 
@@ -156,16 +153,16 @@ impl UnderWay {
     }
 
     /// Takes the exchange back and closes the call.
-    pub(super) fn abandon(mut self) -> Option<Exchange> {
+    pub(super) fn abandon(mut self) -> Option<Box<Exchange>> {
         let (call, mut exchange) = self.parts.take()?;
-        leave(call, &mut exchange, &self.tasks);
+        leave(call, &mut exchange);
         Some(exchange)
     }
 
     fn end(&mut self, outcome: Outcome) {
         if let Some((call, mut exchange)) = self.parts.take() {
             exchange.ends(outcome);
-            leave(call, &mut exchange, &self.tasks);
+            leave(call, &mut exchange);
         }
     }
 }
@@ -179,21 +176,21 @@ impl Drop for UnderWay {
         }
         if exchange.is_revoked() {
             exchange.ends(Outcome::Revoked);
-        } else if self.tasks.is_aborted() {
+        } else if exchange.tasks().is_aborted() {
             exchange.ends(Outcome::Shutdown);
-        } else if self.follow && call.progress().complete() {
+        } else if self.follow && call.is_sent() {
             // Until the whole request has left, the gateway has no turn to run.
-            let tasks = self.tasks.clone();
-            self.tasks.spawn(async move { follow(call, exchange, &tasks).await });
+            let tasks = exchange.tasks().clone();
+            tasks.spawn(follow(call, exchange));
             return;
         }
-        leave(call, &mut exchange, &self.tasks);
+        leave(call, &mut exchange);
     }
 }
 
 /// Closes a call that has not come to its end. Its permit is passed on when the gateway will have noticed: whoever was let in
 /// earlier would find the place taken and be answered 429.
-fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
+fn leave(call: Call, exchange: &mut Exchange) {
     // A gateway that has closed the connection itself has ended the turn.
     if call.is_complete() || !call.is_open() {
         return;
@@ -201,8 +198,8 @@ fn leave(call: Call, exchange: &mut Exchange, tasks: &Tasks) {
     if let Some(permit) = exchange.take_permit() {
         let noticed_at =
             Instant::now() + until_noticed(call.quiet(), call.rhythm(), exchange.edge().parts().gateway_pause);
-        let stopping = tasks.stopping().clone();
-        tasks.spawn(async move {
+        let stopping = exchange.tasks().stopping().clone();
+        exchange.tasks().spawn(async move {
             call.leave(LET_GO).await;
             // An edge that stops lets nobody in, so its end need not wait.
             stopping.run_until_cancelled(tokio::time::sleep_until(noticed_at)).await;
@@ -220,7 +217,7 @@ fn until_noticed(quiet: Duration, rhythm: Duration, pause: Duration) -> Duration
 }
 
 /// Reads a turn whose client has left to its end: the permit lasts as long as the gateway's work.
-async fn follow(mut call: Call, mut exchange: Exchange, tasks: &Tasks) {
+async fn follow(mut call: Call, mut exchange: Box<Exchange>) {
     let Some(revoked) = exchange.grant().map(|grant| grant.session().cancelled().clone()) else { return };
     // Stands unless this comes to its end.
     exchange.ends(Outcome::Shutdown);
@@ -238,14 +235,14 @@ async fn follow(mut call: Call, mut exchange: Exchange, tasks: &Tasks) {
         })
         .await;
     exchange.ends(if finished.is_some() { Outcome::ClientGone } else { Outcome::Revoked });
-    leave(call, &mut exchange, tasks);
+    leave(call, &mut exchange);
 }
 
 struct Passing {
     under_way: UnderWay,
     // The gateway broke off: the next poll says so.
     broken: bool,
-    revoked: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    revoked: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Passing {
@@ -296,7 +293,7 @@ impl Passing {
     }
 
     /// Registers for revocation only when the body has to wait, so that a short answer pays nothing for it.
-    fn poll_revoked(&mut self, token: CancellationToken, cx: &mut Context<'_>) -> bool {
+    fn poll_revoked(&mut self, token: Cancellation, cx: &mut Context<'_>) -> bool {
         let revoked = self.revoked.get_or_insert_with(|| Box::pin(token.cancelled_owned()));
         revoked.as_mut().poll(cx).is_ready()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio_util::sync::CancellationToken;
+use crate::tasks::Cancellation;
 
 use super::head::AllowedHosts;
 use super::routes::Routes;
@@ -57,7 +57,7 @@ pub struct EdgeParts {
     /// When the store was last heard of.
     pub freshness: Arc<Freshness>,
     /// Cancelled when the edge takes no more requests.
-    pub draining: CancellationToken,
+    pub draining: Cancellation,
 }
 
 /// The shared state of the pipeline.

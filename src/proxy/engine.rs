@@ -5,7 +5,8 @@
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, request};
+use http::{HeaderName, HeaderValue, Request, Uri, request};
+use smallvec::SmallVec;
 
 use super::head::{HeadView, Line};
 use super::rewrite::Outbound;
@@ -17,8 +18,14 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 /// Request identifier, towards both sides.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Lines that a request to a gateway has beside the client's own.
+const ADDED_LINES: usize = 6;
+
+/// Header lines of one head; those of most clients fit in without an allocation.
+pub type Lines<'a> = SmallVec<[Line<'a>; 24]>;
+
 /// The header lines of a parsed head, in the map's order.
-pub fn lines(parts: &request::Parts) -> Vec<Line<'_>> {
+pub fn lines(parts: &request::Parts) -> Lines<'_> {
     parts.headers.iter().map(|(name, value)| Line { name: name.as_str(), value: value.as_bytes() }).collect()
 }
 
@@ -32,31 +39,31 @@ pub fn view<'a>(parts: &'a request::Parts, lines: &'a [Line<'a>]) -> HeadView<'a
     }
 }
 
-/// The request to send; `None` when the target does not fit a request line, which screening has ruled out.
+/// The request to send; `None` when the target does not fit a request line or there is no Host, which screening has ruled out.
 pub fn request(
-    method: Method,
-    headers: &HeaderMap,
+    parts: &request::Parts,
     outbound: &Outbound<'_>,
     request_id: &HeaderValue,
     body: RequestBody,
 ) -> Option<Request<RequestBody>> {
-    let target = PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(outbound.target().as_bytes())).ok()?;
+    let target = PathAndQuery::from_maybe_shared(Bytes::from(outbound.target().concat())).ok()?;
     let mut request = Request::new(body);
-    *request.method_mut() = method;
+    *request.method_mut() = parts.method.clone();
     *request.uri_mut() = Uri::from(target);
     let map = request.headers_mut();
-    map.reserve(16);
+    map.reserve(parts.headers.len() + ADDED_LINES);
     let bot = outbound.grant().bot();
     map.insert(HOST, bot.gateway().host().clone());
     map.insert(AUTHORIZATION, bot.authorization().clone());
-    for (place, (name, value)) in headers.iter().enumerate() {
+    for (place, (name, value)) in parts.headers.iter().enumerate() {
         if outbound.kept().contains(place) {
             map.append(name.clone(), value.clone());
         }
     }
-    map.insert(X_FORWARDED_FOR, HeaderValue::try_from(outbound.forwarded_for().to_string()).ok()?);
+    map.insert(X_FORWARDED_FOR, outbound.forwarded_for().clone());
     map.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
-    map.insert(X_FORWARDED_HOST, HeaderValue::try_from(outbound.forwarded_host()).ok()?);
+    // Screening has found exactly one Host, equal to one of ours.
+    map.insert(X_FORWARDED_HOST, parts.headers.get(HOST)?.clone());
     map.insert(X_REQUEST_ID, request_id.clone());
     Some(request)
 }

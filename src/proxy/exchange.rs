@@ -7,9 +7,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::tasks::Cancellation;
 use http::{HeaderValue, Method, StatusCode};
-use tokio_util::sync::CancellationToken;
 
+use super::Worker;
 use super::authorize::Grant;
 use super::edge::Edge;
 use super::refusal::Refusal;
@@ -19,6 +20,7 @@ use crate::gateway::request_body::BodyProgress;
 use crate::gateway::runs::{FollowSlot, RunEnd, RunWatch};
 use crate::identity::Person;
 use crate::names::Identifier;
+use crate::tasks::Tasks;
 use crate::telemetry::access::AccessRecord;
 use crate::telemetry::audit::{
     ActionRecord, ActionSlot, Actor, AuditSlots, CloseRecord, OpenRecord, OpenTurn, Outcome, RefusalRecord,
@@ -30,7 +32,8 @@ const CLIENT_GONE: u16 = 499;
 
 /// One request under way.
 pub struct Exchange {
-    edge: Arc<Edge>,
+    // Its count is this thread's own; the edge's would be everybody's.
+    worker: Arc<Worker>,
     request_id: HeaderValue,
     peer: IpAddr,
     method: Method,
@@ -71,9 +74,9 @@ pub(super) enum AuditState {
 
 impl Exchange {
     /// A request that has just been read.
-    pub fn open(edge: Arc<Edge>, request_id: HeaderValue, peer: IpAddr, method: Method) -> Self {
+    pub fn open(worker: Arc<Worker>, request_id: HeaderValue, peer: IpAddr, method: Method) -> Self {
         Exchange {
-            edge,
+            worker,
             request_id,
             peer,
             method,
@@ -98,8 +101,13 @@ impl Exchange {
     }
 
     /// The shared state of the edge.
-    pub fn edge(&self) -> &Arc<Edge> {
-        &self.edge
+    pub fn edge(&self) -> &Edge {
+        &self.worker.edge
+    }
+
+    /// Where what outlives the request's client runs.
+    pub fn tasks(&self) -> &Tasks {
+        &self.worker.tasks
     }
 
     /// Value of X-Request-Id.
@@ -148,8 +156,8 @@ impl Exchange {
     }
 
     /// Where the request body's fate can be read.
-    pub fn sends(&mut self, body: Arc<BodyProgress>) {
-        self.body = Some(body);
+    pub fn sends(&mut self, body: Option<Arc<BodyProgress>>) {
+        self.body = body;
     }
 
     /// Writes the turn's `open` record; does not wait for it.
@@ -218,7 +226,7 @@ impl Exchange {
     }
 
     /// The request started a run: permit and record go to whoever follows it to its end.
-    pub fn run_started(&mut self, run: Identifier, watch: RunWatch, revoked: CancellationToken, status: StatusCode) {
+    pub fn run_started(&mut self, run: Identifier, watch: RunWatch, revoked: Cancellation, status: StatusCode) {
         let Some(slot) = self.follow.take() else { return };
         let Some(session) = self.grant.as_ref().map(|grant| grant.session().id().clone()) else { return };
         self.run = Some(run.clone());
@@ -285,12 +293,12 @@ impl Exchange {
         if self.outcome == Outcome::Revoked
             && let Some(since) = self.grant.as_ref().and_then(|grant| grant.session().revoked_for())
         {
-            self.edge.metrics().revocation(since);
+            self.edge().metrics().revocation(since);
         }
         if let (Some(reason), Outcome::Refused) = (self.reason, self.outcome) {
-            self.edge.metrics().refused(reason);
+            self.edge().metrics().refused(reason);
             let person = self.person.as_ref();
-            self.edge.audit().refusal(&RefusalRecord {
+            self.edge().audit().refusal(&RefusalRecord {
                 person: person.map(|person| (person.login(), person.uid())),
                 peer: self.peer,
                 reason,
@@ -318,12 +326,12 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let duration = self.started.elapsed();
         if let (Some(run), Some(grant)) = (&self.nudged, &self.grant) {
-            self.edge.parts().runs.nudge(grant.bot().uid(), run);
+            self.edge().parts().runs.nudge(grant.bot().uid(), run);
         }
         let status = self.status.map_or(CLIENT_GONE, |status| status.as_u16());
         self.record(duration);
-        self.edge.metrics().request_finished(self.route, self.method.as_str(), status, duration, self.first_byte);
-        if let Some(log) = self.edge.access_log() {
+        self.edge().metrics().request_finished(self.route, self.method.as_str(), status, duration, self.first_byte);
+        if let Some(log) = self.edge().access_log() {
             log.access(&AccessRecord {
                 request_id: self.request_text(),
                 login: self.person.as_ref().map(|person| person.login()),

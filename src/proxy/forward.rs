@@ -7,19 +7,18 @@
 use std::future::Future;
 use std::time::Duration;
 
+use crate::tasks::Cancellation;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, Response, StatusCode, request, response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, response};
 use http_body::Body;
 use hyper::body::Incoming;
-use tokio_util::sync::CancellationToken;
 
 use super::body::{EdgeBody, UnderWay};
 use super::engine;
 use super::exchange::Exchange;
 use super::respond::{self, UNKNOWN_PROFILE_MAX_BYTES};
-use super::rewrite::Outbound;
 use super::routes::RouteKind;
-use super::{Worker, run_start};
+use super::{PassingHead, Worker, run_start};
 use crate::directory::{Bot, GatewayTarget};
 use crate::gateway::call::{Call, CallDeadlines, CallError};
 use crate::gateway::pool::{ConnectError, Link};
@@ -31,16 +30,8 @@ use crate::telemetry::reason::Reason;
 /// Longest wait for a started run's name once its session is revoked: without it the run could not be stopped.
 const RUN_NAME_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is sent: the head as the engine read it, and what rewrite made of it.
-pub(super) struct Request<'r> {
-    pub(super) parts: &'r request::Parts,
-    pub(super) outbound: Outbound<'r>,
-    pub(super) body: RequestBody,
-    pub(super) kind: RouteKind,
-}
-
 /// Where forwarding failed; the exchange comes back to be answered.
-pub(super) type Failed = (Exchange, Reason);
+pub(super) type Failed = (Box<Exchange>, Reason);
 
 /// Sends the request and makes the client's response of the answer.
 ///
@@ -48,59 +39,65 @@ pub(super) type Failed = (Exchange, Reason);
 /// [`Failed`]
 pub(super) async fn forward(
     worker: &Worker,
-    request: Request<'_>,
-    exchange: Exchange,
+    head: PassingHead<'_>,
+    body: RequestBody,
+    exchange: Box<Exchange>,
 ) -> Result<Response<EdgeBody>, Failed> {
-    let kind = request.kind;
-    let (head, under_way) = send(worker, request, exchange).await?;
+    let kind = head.kind;
+    let (head, under_way) = send(worker, head, body, exchange).await?;
     answer(worker, head, under_way, kind).await
 }
 
 /// Sends the request and waits for the response head.
 async fn send(
     worker: &Worker,
-    request: Request<'_>,
-    mut exchange: Exchange,
+    asked: PassingHead<'_>,
+    mut body: RequestBody,
+    mut exchange: Box<Exchange>,
 ) -> Result<(response::Parts, UnderWay), Failed> {
-    let Request { parts, outbound, mut body, kind } = request;
-    let target = outbound.grant().bot().gateway();
+    let kind = asked.kind;
+    let target = asked.grant.bot().gateway();
     let bodiless = body.is_end_stream();
     // A run start is a task of its own already.
     let follow = kind == RouteKind::Turn;
-    let cancelled = outbound.grant().session().cancelled().clone();
+    let cancelled = asked.grant.session().cancelled();
     let deadlines = &worker.edge.parts().deadlines;
     let deadlines = CallDeadlines { head: deadlines.response_head, idle: deadlines.idle };
     exchange.sends(body.progress());
     let mut fresh = false;
     loop {
-        let link = match cancelled.run_until_cancelled(link(worker, target, fresh)).await {
-            Some(Ok(link)) => link,
-            Some(Err(reason)) => return Err((exchange, reason)),
-            None => return Err((exchange, Reason::SessionRevoked)),
+        let idle = if fresh { None } else { worker.pool.take(target) };
+        let link = match idle {
+            Some(link) => link,
+            // Boxed, because most requests need none and would carry the room for it about.
+            None => match cancelled.run_until_cancelled(Box::pin(connect(worker, target))).await {
+                Some(Ok(link)) => link,
+                Some(Err(reason)) => return Err((exchange, reason)),
+                None => return Err((exchange, Reason::SessionRevoked)),
+            },
         };
         if cancelled.is_cancelled() {
             return Err((exchange, Reason::SessionRevoked));
         }
         let reused = link.reused();
-        let request_id = exchange.request_id().clone();
-        let Some(message) = engine::request(parts.method.clone(), &parts.headers, &outbound, &request_id, body) else {
+        let Some(message) = message(worker, &asked, exchange.request_id(), body) else {
             return Err((exchange, Reason::BadTarget));
         };
         exchange.open_turn();
         let call = Call::start(link, message, worker.pool.clone(), deadlines);
-        let mut under_way = UnderWay::new(call, exchange, worker.tasks.clone(), follow);
+        let mut under_way = UnderWay::new(call, exchange, follow);
         let waited = match under_way.parts() {
-            Some((call, _)) => unless_revoked(&cancelled, kind, call.head()).await,
+            Some((call, _)) => unless_revoked(cancelled, kind, call.head()).await,
             None => unreachable_parts(),
         };
         match waited {
             Ok(Ok(head)) => return Ok((head, under_way)),
             Ok(Err(error)) => {
-                let fault = under_way.parts().and_then(|(call, _)| call.progress().fault());
+                let fault = under_way.parts().and_then(|(call, _)| call.body_fault());
                 exchange = abandoned(under_way);
                 match error {
                     CallError::Unsent(message) if reused && !fresh => body = message.into_body(),
-                    CallError::NoHead(_) if reused && !fresh && bodiless && is_safe(&parts.method) => {
+                    CallError::NoHead(_) if reused && !fresh && bodiless && is_safe(&asked.parts.method) => {
                         body = RequestBody::empty();
                     }
                     error => return Err((exchange, failure(worker, target, &error, fault))),
@@ -112,9 +109,20 @@ async fn send(
     }
 }
 
+/// The rewritten request, as the engine sends it.
+fn message(
+    worker: &Worker,
+    asked: &PassingHead<'_>,
+    request_id: &HeaderValue,
+    body: RequestBody,
+) -> Option<Request<RequestBody>> {
+    let lines = engine::lines(asked.parts);
+    engine::request(asked.parts, &asked.rewritten(worker, &lines), request_id, body)
+}
+
 /// Waits until the session is revoked; for the start of a run a little longer, because the gateway runs it all the same.
 async fn unless_revoked<T>(
-    cancelled: &CancellationToken,
+    cancelled: &Cancellation,
     kind: RouteKind,
     work: impl Future<Output = T>,
 ) -> Result<T, Reason> {
@@ -133,15 +141,12 @@ fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-fn abandoned(under_way: UnderWay) -> Exchange {
+fn abandoned(under_way: UnderWay) -> Box<Exchange> {
     // Only UnderWay's own drop takes the parts away, and it has not run.
     under_way.abandon().expect("a call under way has its exchange")
 }
 
-async fn link(worker: &Worker, target: &GatewayTarget, fresh: bool) -> Result<Link, Reason> {
-    if !fresh && let Some(link) = worker.pool.take(target) {
-        return Ok(link);
-    }
+async fn connect(worker: &Worker, target: &GatewayTarget) -> Result<Box<Link>, Reason> {
     let (deadline, metrics) = (worker.edge.parts().deadlines.connect, worker.edge.metrics());
     Link::open(target, deadline, metrics).await.map_err(|error| {
         let kind = match error {
@@ -179,46 +184,26 @@ async fn answer(
     mut under_way: UnderWay,
     kind: RouteKind,
 ) -> Result<Response<EdgeBody>, Failed> {
-    if respond::is_event_stream(&head.headers) {
+    let is_stream = respond::is_event_stream(&head.headers);
+    if is_stream {
         under_way.is_stream();
     }
     let Some((call, exchange)) = under_way.parts() else { unreachable_parts() };
     let Some(grant) = exchange.grant() else { unreachable_parts() };
-    let (bot, cancelled) = (grant.bot().clone(), grant.session().cancelled().clone());
-    if let Err(reason) = respond::judge(&head, &bot) {
+    if let Err(reason) = respond::judge(&head, grant.bot()) {
         let metric = match reason {
             Reason::BotRefused => UpstreamErrorKind::Unauthorized,
             _ => UpstreamErrorKind::Hostile,
         };
         return Err(refused_by_gateway(worker, under_way, reason, metric));
     }
+    // Both are rare and read the body whole; boxed, so that other answers do not carry the room for them about.
     let small = call.size_hint().exact().is_some_and(|length| length <= UNKNOWN_PROFILE_MAX_BYTES);
     if head.status == StatusCode::NOT_FOUND && small {
-        let gathered = unless_revoked(&cancelled, kind, gather(worker, &bot, call, UNKNOWN_PROFILE_MAX_BYTES)).await;
-        let body = match gathered.and_then(|body| body) {
-            Ok(body) => body,
-            Err(reason) => return Err((abandoned(under_way), reason)),
-        };
-        if respond::is_unknown_profile(&body) {
-            let metric = UpstreamErrorKind::UnknownProfile;
-            return Err(refused_by_gateway(worker, under_way, Reason::BotRefused, metric));
-        }
-        return whole(head, body, abandoned(under_way), kind).await;
+        return Box::pin(not_found(worker, head, under_way, kind)).await;
     }
-    if kind == RouteKind::RunStart && head.status.is_success() && !respond::is_event_stream(&head.headers) {
-        let gathered = unless_revoked(&cancelled, kind, gather(worker, &bot, call, run_start::ANSWER_MAX_BYTES)).await;
-        let body = match gathered.and_then(|body| body) {
-            Ok(body) => body,
-            Err(reason) => return Err((abandoned(under_way), reason)),
-        };
-        let mut exchange = abandoned(under_way);
-        // Once the run is followed its record is out of reach here, so it is waited for first. A run without one is stopped.
-        let recorded = exchange.opened().await;
-        run_start::follow(&mut exchange, head.status, &body, recorded.is_ok());
-        return match recorded {
-            Ok(()) => whole(head, body, exchange, kind).await,
-            Err(reason) => Err((exchange, reason)),
-        };
+    if kind == RouteKind::RunStart && head.status.is_success() && !is_stream {
+        return Box::pin(run_started(worker, head, under_way, kind)).await;
     }
     if let Err(reason) = exchange.opened().await {
         return Err((abandoned(under_way), reason));
@@ -228,7 +213,46 @@ async fn answer(
     }
     exchange.answers(head.status);
     let request_id = exchange.request_id().clone();
-    Ok(respond::response(head, &request_id, kind.is_turn(), EdgeBody::passing(under_way)))
+    Ok(respond::response(head, request_id, kind.is_turn(), EdgeBody::passing(under_way)))
+}
+
+/// A short 404: the gateway's word for a profile that it does not serve, or for something that the client asked of its own bot.
+async fn not_found(
+    worker: &Worker,
+    head: response::Parts,
+    mut under_way: UnderWay,
+    kind: RouteKind,
+) -> Result<Response<EdgeBody>, Failed> {
+    let body = match gathered(worker, &mut under_way, kind, UNKNOWN_PROFILE_MAX_BYTES).await {
+        Ok(body) => body,
+        Err(reason) => return Err((abandoned(under_way), reason)),
+    };
+    if respond::is_unknown_profile(&body) {
+        let metric = UpstreamErrorKind::UnknownProfile;
+        return Err(refused_by_gateway(worker, under_way, Reason::BotRefused, metric));
+    }
+    whole(head, body, abandoned(under_way), kind).await
+}
+
+/// The answer that names a started run, which is followed from here on.
+async fn run_started(
+    worker: &Worker,
+    head: response::Parts,
+    mut under_way: UnderWay,
+    kind: RouteKind,
+) -> Result<Response<EdgeBody>, Failed> {
+    let body = match gathered(worker, &mut under_way, kind, run_start::ANSWER_MAX_BYTES).await {
+        Ok(body) => body,
+        Err(reason) => return Err((abandoned(under_way), reason)),
+    };
+    let mut exchange = abandoned(under_way);
+    // Once the run is followed its record is out of reach here, so it is waited for first. A run without one is stopped.
+    let recorded = exchange.opened().await;
+    run_start::follow(&mut exchange, head.status, &body, recorded.is_ok());
+    match recorded {
+        Ok(()) => whole(head, body, exchange, kind).await,
+        Err(reason) => Err((exchange, reason)),
+    }
 }
 
 /// Only UnderWay's own drop takes its parts, and only a granted request is forwarded.
@@ -240,7 +264,7 @@ fn unreachable_parts() -> ! {
 async fn whole(
     head: response::Parts,
     body: Bytes,
-    mut exchange: Exchange,
+    mut exchange: Box<Exchange>,
     kind: RouteKind,
 ) -> Result<Response<EdgeBody>, Failed> {
     if let Err(reason) = exchange.opened().await {
@@ -252,7 +276,7 @@ async fn whole(
     exchange.answers(head.status);
     exchange.ends(Outcome::Finished);
     let request_id = exchange.request_id().clone();
-    Ok(respond::response(head, &request_id, kind.is_turn(), EdgeBody::whole(body).ending(exchange)))
+    Ok(respond::response(head, request_id, kind.is_turn(), EdgeBody::whole(body).ending(exchange)))
 }
 
 /// The gateway refuses the bot, or answers what must not pass: an alarm, and a proof of that bot anew.
@@ -267,7 +291,14 @@ fn refused_by_gateway(worker: &Worker, under_way: UnderWay, reason: Reason, kind
     (exchange, reason)
 }
 
-/// Reads a short body whole.
+/// Reads a short body whole, unless its session is revoked meanwhile.
+async fn gathered(worker: &Worker, under_way: &mut UnderWay, kind: RouteKind, limit: u64) -> Result<Bytes, Reason> {
+    let Some((call, exchange)) = under_way.parts() else { unreachable_parts() };
+    let Some(grant) = exchange.grant() else { unreachable_parts() };
+    let gathering = gather(worker, grant.bot(), call, limit);
+    unless_revoked(grant.session().cancelled(), kind, gathering).await.and_then(|body| body)
+}
+
 async fn gather(worker: &Worker, bot: &Bot, call: &mut Call, limit: u64) -> Result<Bytes, Reason> {
     let failed = |kind, reason| {
         worker.edge.metrics().upstream_error(bot.gateway().index(), kind);

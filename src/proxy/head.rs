@@ -120,6 +120,24 @@ impl<'a> Screened<'a> {
     pub fn target(&self) -> &Target<'a> {
         &self.target
     }
+
+    /// What later stages need to know of it, without what it borrows.
+    pub fn asked(&self) -> Asked {
+        Asked { below: self.target.raw().len() - self.target.below().len() }
+    }
+}
+
+/// What was found in a head that has been screened. It makes sense with that head's own path and query alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    below: usize,
+}
+
+impl Asked {
+    /// The part of this path and query that is below the profile.
+    pub fn below(self, path_and_query: &str) -> &str {
+        path_and_query.get(self.below..).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

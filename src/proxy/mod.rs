@@ -24,15 +24,11 @@ mod routes;
 mod run_start;
 mod target;
 
-use std::convert::Infallible;
-use std::future::Future;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
-use http::{Request, Response, request};
+use http::{HeaderValue, Request, Response, request};
 use hyper::body::Incoming;
 
 pub use authorize::Grant;
@@ -48,7 +44,7 @@ use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
 use crate::telemetry::reason::Reason;
 use exchange::Exchange;
-use head::Screened;
+use head::{Asked, Line, Screened};
 use refusal::Refusal;
 use request_id::RequestIds;
 use rewrite::Outbound;
@@ -74,42 +70,41 @@ impl Worker {
     }
 }
 
+/// Where a client is.
+#[derive(Debug, Clone)]
+struct Peer {
+    address: IpAddr,
+    // Made once for a connection: its value in X-Forwarded-For.
+    text: HeaderValue,
+}
+
 /// The gate as one client's connection sees it.
-#[derive(Clone)]
 pub struct Gate {
     worker: Arc<Worker>,
-    peer: IpAddr,
+    peer: Peer,
 }
 
 impl Gate {
     /// The gate for a client at this address.
-    pub fn new(worker: Arc<Worker>, peer: IpAddr) -> Self {
-        Gate { worker, peer }
+    pub fn new(worker: Arc<Worker>, address: IpAddr) -> Self {
+        // Digits, letters, dots and colons.
+        let text = HeaderValue::try_from(address.to_string()).expect("an address is a header value");
+        Gate { worker, peer: Peer { address, text } }
+    }
+
+    /// Serves one request.
+    pub async fn serve(&self, request: Request<Incoming>) -> Response<EdgeBody> {
+        let (parts, body) = request.into_parts();
+        serve(&self.worker, &self.peer, parts, body).await
     }
 }
 
-impl tower::Service<Request<Incoming>> for Gate {
-    type Response = Response<EdgeBody>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<EdgeBody>, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let Gate { worker, peer } = self.clone();
-        Box::pin(async move { Ok(serve(&worker, peer, request).await) })
-    }
-}
-
-/// Serves one request.
-async fn serve(worker: &Arc<Worker>, peer: IpAddr, request: Request<Incoming>) -> Response<EdgeBody> {
-    let (parts, body) = request.into_parts();
+async fn serve(worker: &Arc<Worker>, peer: &Peer, parts: request::Parts, body: Incoming) -> Response<EdgeBody> {
     let unread = forward::has_body(&body, &parts.headers);
-    let mut exchange = Exchange::open(worker.edge.clone(), worker.request_ids.next(), peer, parts.method.clone());
-    let (grant, kind) = match decide(worker, &mut exchange, &parts) {
-        Ok(Decision::Forward { grant, kind }) => (grant, kind),
+    let request_id = worker.request_ids.next();
+    let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, peer.address, parts.method.clone()));
+    let (grant, asked, kind) = match decide(worker, &mut exchange, &parts) {
+        Ok(Decision::Forward { grant, asked, kind }) => (grant, asked, kind),
         Ok(Decision::OwnPage(response)) => {
             exchange.answers(response.status());
             exchange.ends(Outcome::Finished);
@@ -121,17 +116,36 @@ async fn serve(worker: &Arc<Worker>, peer: IpAddr, request: Request<Incoming>) -
     if let Err(reason) = admit::admit(worker, &mut exchange, &grant, kind).await {
         return refuse(exchange, Refusal::of(reason), unread);
     }
-    let passing = pass(worker.clone(), exchange, parts, body, grant, kind);
     match kind {
         // The answer names the run, so it is read even when the client does not wait for it.
-        RouteKind::RunStart => run_start::detached(&worker.tasks, passing).await,
-        RouteKind::Read | RouteKind::Change | RouteKind::Turn => passing.await,
+        RouteKind::RunStart => {
+            let (worker, peer) = (worker.clone(), peer.clone());
+            let tasks = worker.tasks.clone();
+            let passing = async move {
+                let head = PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text };
+                pass(&worker, exchange, head, body).await
+            };
+            Box::pin(run_start::detached(&tasks, passing)).await
+        }
+        RouteKind::Read | RouteKind::Change | RouteKind::Turn => {
+            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text };
+            pass(worker, exchange, head, body).await
+        }
     }
+}
+
+/// The head of a request that is let through, and by what right.
+struct PassingHead<'r> {
+    parts: &'r request::Parts,
+    asked: Asked,
+    grant: &'r Grant,
+    kind: RouteKind,
+    peer: &'r HeaderValue,
 }
 
 /// What the decisions before admission came to.
 enum Decision {
-    Forward { grant: Grant, kind: RouteKind },
+    Forward { grant: Grant, asked: Asked, kind: RouteKind },
     OwnPage(Response<EdgeBody>),
 }
 
@@ -171,35 +185,18 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
     // 5 and 6. Route, method; content coding, declared length, expectation.
     let route = narrow::narrow(&screened, &edge.routes, edge.limits.max_body_bytes)?;
     exchange.on_route(route.label(), route.method(), route.template());
-    Ok(Decision::Forward { grant, kind: route.kind() })
-}
-
-/// Rewrites and forwards an admitted request.
-async fn pass(
-    worker: Arc<Worker>,
-    mut exchange: Exchange,
-    parts: request::Parts,
-    body: Incoming,
-    grant: Grant,
-    kind: RouteKind,
-) -> Response<EdgeBody> {
-    let edge = worker.edge.parts();
-    let lines = engine::lines(&parts);
-    // Screening depends on the head alone, and this head has passed it.
-    let screened = match Screened::new(engine::view(&parts, &lines), &edge.hosts) {
-        Ok(screened) => screened,
-        Err(refusal) => return refuse(exchange, refusal, true),
-    };
     if let Some(run) = run_start::may_end(screened.target().path()) {
         exchange.may_end(run);
     }
-    let extra = edge.forward_headers.get(grant.bot().gateway().index()).map_or(&[][..], Vec::as_slice);
-    let outbound = Outbound::new(&grant, &screened, extra, exchange.peer());
-    drop(lines);
-    let unread = forward::has_body(&body, &parts.headers);
+    Ok(Decision::Forward { grant, asked: screened.asked(), kind: route.kind() })
+}
+
+/// Rewrites and forwards an admitted request.
+async fn pass(worker: &Worker, exchange: Box<Exchange>, head: PassingHead<'_>, body: Incoming) -> Response<EdgeBody> {
+    let edge = worker.edge.parts();
+    let unread = forward::has_body(&body, &head.parts.headers);
     let body = RequestBody::new(body, edge.limits.max_body_bytes, edge.deadlines.body);
-    let request = forward::Request { parts: &parts, outbound, body, kind };
-    match forward::forward(&worker, request, exchange).await {
+    match forward::forward(worker, head, body, exchange).await {
         Ok(response) => response,
         // Only a failed connection is certain to have sent nothing.
         Err((exchange, reason @ Reason::GatewayUnreachable)) => refuse(exchange, Refusal::of(reason), unread),
@@ -207,14 +204,23 @@ async fn pass(
     }
 }
 
+impl<'r> PassingHead<'r> {
+    /// The head that goes to the grant's gateway.
+    fn rewritten(&self, worker: &Worker, lines: &'r [Line<'r>]) -> Outbound<'r> {
+        let extra = worker.edge.parts().forward_headers.get(self.grant.bot().gateway().index());
+        let extra = extra.map_or(&[][..], Vec::as_slice);
+        Outbound::new(self.grant, &engine::view(self.parts, lines), self.asked, extra, self.peer)
+    }
+}
+
 /// Answers with a refusal, in the one place where they are made. A body that stays unread ends the connection.
-fn refuse(mut exchange: Exchange, refusal: Refusal, unread: bool) -> Response<EdgeBody> {
+fn refuse(mut exchange: Box<Exchange>, refusal: Refusal, unread: bool) -> Response<EdgeBody> {
     exchange.refuses(&refusal);
     finish(exchange, refusal.into_response(unread))
 }
 
 /// Puts the request's identifier on an answer of the edge's own, and the exchange into its body.
-fn finish(exchange: Exchange, response: Response<EdgeBody>) -> Response<EdgeBody> {
+fn finish(exchange: Box<Exchange>, response: Response<EdgeBody>) -> Response<EdgeBody> {
     let request_id = exchange.request_id().clone();
     let mut response = response.map(|body| body.ending(exchange));
     response.headers_mut().insert(engine::X_REQUEST_ID, request_id);

@@ -1,13 +1,22 @@
 //! Request identifiers: unique over threads, processes and restarts, and never taken from a client.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use bytes::{BufMut, BytesMut};
 use http::HeaderValue;
 
-/// One thread's source of identifiers: 64 random bits for the source, then a count.
-pub(super) struct RequestIds {
-    source: String,
-    next: AtomicU64,
+/// Bytes from which identifiers are cut before the next are allocated.
+const BLOCK_BYTES: usize = 4096;
+/// Length of an identifier: two numbers of 64 bits in hex.
+const LENGTH: usize = 32;
+
+/// One thread's source of identifiers: 64 random bits for the source, then a count. The lock is never contended.
+pub(super) struct RequestIds(Mutex<Source>);
+
+struct Source {
+    name: [u8; 16],
+    count: u64,
+    block: BytesMut,
 }
 
 impl RequestIds {
@@ -15,14 +24,47 @@ impl RequestIds {
     pub(super) fn new() -> Self {
         let mut random = [0_u8; 8];
         crate::secret::fill_random(&mut random);
-        RequestIds { source: crate::names::hex(&random), next: AtomicU64::new(1) }
+        RequestIds(Mutex::new(Source {
+            name: hex(u64::from_be_bytes(random)),
+            count: 0,
+            block: BytesMut::with_capacity(BLOCK_BYTES),
+        }))
     }
 
     /// The next identifier, as the value of X-Request-Id.
     pub(super) fn next(&self) -> HeaderValue {
-        let count = self.next.fetch_add(1, Ordering::Relaxed);
-        let text = format!("{}{count:08x}", self.source);
+        let mut source = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        source.count += 1;
+        let (name, count) = (source.name, hex(source.count));
+        // Cut from a shared block: an identifier of its own would be allocated, and again when it is first cloned.
+        if source.block.capacity() < LENGTH {
+            source.block.reserve(BLOCK_BYTES);
+        }
+        source.block.put_slice(&name);
+        source.block.put_slice(&count);
         // Hex digits are visible ASCII.
-        HeaderValue::try_from(text).expect("hex is a header value")
+        HeaderValue::from_maybe_shared(source.block.split().freeze()).expect("hex is a header value")
+    }
+}
+
+fn hex(number: u64) -> [u8; 16] {
+    std::array::from_fn(|place| b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_differ_and_have_one_form() {
+        let (ids, others) = (RequestIds::new(), RequestIds::new());
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..1_000 {
+            for id in [ids.next(), others.next()] {
+                assert!(id.len() == LENGTH && id.as_bytes().iter().all(u8::is_ascii_hexdigit), "{id:?}");
+                assert!(seen.insert(id));
+            }
+        }
+        assert_eq!(hex(0x0123_4567_89ab_cdef), *b"0123456789abcdef");
     }
 }

@@ -79,21 +79,24 @@ pub fn is_event_stream(headers: &HeaderMap) -> bool {
 
 /// The response to the client: the gateway's status and listed fields, the edge's own fields, this body. `turn`: it
 /// answers one, which must not run twice.
-pub fn response(head: response::Parts, request_id: &HeaderValue, turn: bool, body: EdgeBody) -> Response<EdgeBody> {
+pub fn response(head: response::Parts, request_id: HeaderValue, turn: bool, body: EdgeBody) -> Response<EdgeBody> {
     let mut response = Response::new(body);
     *response.status_mut() = head.status;
     let headers = response.headers_mut();
     headers.reserve(8);
-    for (name, value) in &head.headers {
-        if response_passes(name, false) {
-            headers.append(name.clone(), value.clone());
+    let mut named = None;
+    // A further value of the same name comes without it.
+    for (name, value) in head.headers {
+        named = name.or(named);
+        if let Some(name) = named.as_ref().filter(|name| response_passes(name, false)) {
+            headers.append(name.clone(), value);
         }
     }
     if turn && must_not_repeat(head.status) {
         headers.insert(X_SHOULD_RETRY, HeaderValue::from_static("false"));
     }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(X_REQUEST_ID, request_id.clone());
+    headers.insert(X_REQUEST_ID, request_id);
     response
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Invariants: an [`Outbound`] exists only with a [`Grant`]; its path starts with the grant's own prefix and never holds the
 //! client's profile segment; its credential is the grant's. Which of the client's header lines pass is a set of their
-//! places, so that the engine moves them without this stage knowing its types.
+//! places, so that the engine moves them without this stage knowing its types. Nothing is copied here.
 
-use std::net::IpAddr;
+use http::HeaderValue;
 
 use super::authorize::Grant;
-use super::head::{LINES_MAX, Screened};
+use super::head::{Asked, HeadView, LINES_MAX};
 use super::headers::{is_nominated, request_passes};
 use crate::config::HeaderText;
 
@@ -15,10 +15,9 @@ use crate::config::HeaderText;
 #[derive(Debug)]
 pub struct Outbound<'g> {
     grant: &'g Grant,
-    target: String,
+    below: &'g str,
     kept: KeptLines,
-    forwarded_for: IpAddr,
-    forwarded_host: String,
+    forwarded_for: &'g HeaderValue,
 }
 
 /// The places of the header lines that pass.
@@ -35,32 +34,21 @@ impl KeptLines {
 }
 
 impl<'g> Outbound<'g> {
-    /// The head for the grant's gateway.
-    pub fn new(grant: &'g Grant, screened: &Screened<'_>, extra: &[HeaderText], peer: IpAddr) -> Self {
-        let (head, asked) = (screened.head(), screened.target());
-        let prefix = grant.bot().prefix();
-        let mut target = String::with_capacity(prefix.len() + asked.raw().len());
-        target.push_str(prefix);
-        target.push_str(asked.path());
-        if let Some(query) = asked.query() {
-            target.push('?');
-            target.push_str(query);
-        }
+    /// The head for the grant's gateway. `asked` is what screening found in this head, `peer` the client's address.
+    pub fn new(
+        grant: &'g Grant,
+        head: &HeadView<'g>,
+        asked: Asked,
+        extra: &[HeaderText],
+        peer: &'g HeaderValue,
+    ) -> Self {
         // Most clients send no Connection field; looking once saves a search for every line.
         let nominates = head.has("connection");
         let kept = head.lines.iter().enumerate().fold(0, |kept, (place, line)| {
             let passes = request_passes(line.name, extra) && !(nominates && is_nominated(head, line.name));
             kept | u128::from(passes) << place
         });
-        // Screening has found exactly one Host, equal to one of ours.
-        let host = head.values("host").next().unwrap_or_default();
-        Outbound {
-            grant,
-            target,
-            kept: KeptLines(kept),
-            forwarded_for: peer,
-            forwarded_host: String::from_utf8_lossy(host).into_owned(),
-        }
+        Outbound { grant, below: asked.below(head.path_and_query), kept: KeptLines(kept), forwarded_for: peer }
     }
 
     /// The grant that it was made with.
@@ -68,9 +56,9 @@ impl<'g> Outbound<'g> {
         self.grant
     }
 
-    /// Path and query towards the gateway.
-    pub fn target(&self) -> &str {
-        &self.target
+    /// Path and query towards the gateway, in two parts: the bot's own prefix, and what is below it.
+    pub fn target(&self) -> [&'g str; 2] {
+        [self.grant.bot().prefix(), self.below]
     }
 
     /// Which of the client's header lines pass.
@@ -79,12 +67,7 @@ impl<'g> Outbound<'g> {
     }
 
     /// Value of X-Forwarded-For: the peer, whatever the client claimed.
-    pub fn forwarded_for(&self) -> IpAddr {
+    pub fn forwarded_for(&self) -> &'g HeaderValue {
         self.forwarded_for
-    }
-
-    /// Value of X-Forwarded-Host.
-    pub fn forwarded_host(&self) -> &str {
-        &self.forwarded_host
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn follow(exchange: &mut Exchange, status: StatusCode, answer: &[u8],
         return;
     };
     let Some(grant) = exchange.grant() else { return };
-    let (watch, revoked) = (grant.run_watch(run_id.clone()), grant.session().cancelled().child_token());
+    let (watch, revoked) = (grant.run_watch(run_id.clone()), grant.session().cancelled().child());
     if !may_run {
         revoked.cancel();
     }

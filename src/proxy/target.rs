@@ -15,7 +15,7 @@ pub struct Target<'a> {
     raw: &'a str,
     profile: Option<&'a str>,
     path: &'a str,
-    query: Option<&'a str>,
+    below: &'a str,
 }
 
 impl<'a> Target<'a> {
@@ -35,14 +35,14 @@ impl<'a> Target<'a> {
         if !full.starts_with('/') || !query_is_plain || !is_canonical(full.as_bytes()) {
             return Err(Refusal::of(Reason::BadTarget));
         }
-        let (profile, path) = match full.strip_prefix("/p/") {
-            Some(rest) => match rest.find('/') {
-                Some(at) => (Some(&rest[..at]), &rest[at..]),
-                None => (Some(rest), ""),
-            },
-            None => (None, full),
+        let (profile, start) = match full.strip_prefix("/p/") {
+            Some(rest) => {
+                let profile = rest.split('/').next().unwrap_or_default();
+                (Some(profile), "/p/".len() + profile.len())
+            }
+            None => (None, 0),
         };
-        Ok(Target { raw, profile, path, query })
+        Ok(Target { raw, profile, path: &full[start..], below: &raw[start..] })
     }
 
     /// Path and query, as received.
@@ -60,9 +60,9 @@ impl<'a> Target<'a> {
         self.path
     }
 
-    /// The query without its `?`: forwarded byte for byte, and without meaning here.
-    pub fn query(&self) -> Option<&'a str> {
-        self.query
+    /// The path below the profile, and the query, which is forwarded byte for byte and has no meaning here.
+    pub fn below(&self) -> &'a str {
+        self.below
     }
 }
 
@@ -88,12 +88,13 @@ mod tests {
     fn plain_targets_are_split() {
         let target = Target::parse("/p/bot-alice/v1/models?a=%20b").unwrap();
         assert_eq!(
-            (target.profile(), target.path(), target.query()),
-            (Some("bot-alice"), "/v1/models", Some("a=%20b"))
+            (target.profile(), target.path(), target.below()),
+            (Some("bot-alice"), "/v1/models", "/v1/models?a=%20b")
         );
         let target = Target::parse("/v1/models").unwrap();
-        assert_eq!((target.profile(), target.path(), target.query()), (None, "/v1/models", None));
-        assert_eq!(Target::parse("/p/bot-alice").unwrap().profile(), Some("bot-alice"));
+        assert_eq!((target.profile(), target.path(), target.below()), (None, "/v1/models", "/v1/models"));
+        let target = Target::parse("/p/bot-alice?x").unwrap();
+        assert_eq!((target.profile(), target.path(), target.below()), (Some("bot-alice"), "", "?x"));
         assert_eq!(Target::parse("/p/").unwrap().profile(), Some(""));
     }
 

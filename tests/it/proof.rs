@@ -9,10 +9,10 @@ use botgate::gateway::probe::{DefaultKey, Isolation, ProofTimes, ProvedGateway, 
 use botgate::gateway::runs::{OpenRun, RunEnd, RunLog, RunTimes, RunWatch, Runs};
 use botgate::names::{GatewayName, Identifier, Login, ProfileName, Uid};
 use botgate::secret::ApiServerKey;
+use botgate::tasks::Cancellation;
 use botgate::tasks::Tasks;
 use botgate::telemetry::metrics::Metrics;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::support::hermes::{self, RealGateway};
 use crate::support::http::Call;
@@ -157,7 +157,7 @@ async fn runs_are_followed_to_their_real_ends() {
     let rows = Arc::new(Rows::default());
     let log: Arc<dyn RunLog> = Arc::<Rows>::clone(&rows);
     let runs = Runs::start(Arc::clone(&edge.directory), log, RunTimes::default(), 10, &edge.tasks);
-    let follow = |login: &str, run: &Identifier, revoked: &CancellationToken| {
+    let follow = |login: &str, run: &Identifier, revoked: &Cancellation| {
         let (sender, ended) = tokio::sync::oneshot::channel();
         let watch = RunWatch::new(edge.bot(login), run.clone());
         let on_end = Box::new(move |end| sender.send(end).unwrap());
@@ -165,14 +165,14 @@ async fn runs_are_followed_to_their_real_ends() {
         async move { tokio::time::timeout(SOON, ended).await.expect("it ends").unwrap() }
     };
 
-    let never = CancellationToken::new();
+    let never = Cancellation::new();
     let completes = start(gateway, "SLEEP:2 in a followed run");
     let end = follow("alice", &completes, &never);
     assert_eq!(runs.owner(&completes).as_ref(), Some(edge.bot("alice").uid()));
     assert_eq!(end.await, RunEnd::Completed);
     assert_eq!(*rows.0.lock().unwrap(), [format!("+{completes}"), format!("-{completes}")]);
 
-    let (revoked, held) = (CancellationToken::new(), start(gateway, "HOLD a run that is revoked"));
+    let (revoked, held) = (Cancellation::new(), start(gateway, "HOLD a run that is revoked"));
     let end = follow("alice", &held, &revoked);
     revoked.cancel();
     assert_eq!(end.await, RunEnd::Revoked);
@@ -185,7 +185,7 @@ async fn runs_are_followed_to_their_real_ends() {
     assert_eq!(follow("alice", &unknown, &never).await, RunEnd::Lost);
 
     // Bob's watch does not see alice's run, and does not stop it.
-    let (revoked, hers) = (CancellationToken::new(), start(gateway, "SLEEP:2 in a run of alice alone"));
+    let (revoked, hers) = (Cancellation::new(), start(gateway, "SLEEP:2 in a run of alice alone"));
     revoked.cancel();
     assert_eq!(follow("bob", &hers, &revoked).await, RunEnd::Revoked);
     assert_eq!(follow("alice", &hers, &never).await, RunEnd::Completed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio_util::sync::CancellationToken;
+use crate::tasks::Cancellation;
 
 use crate::proxy::Freshness;
 use crate::store::Store;
@@ -12,7 +12,7 @@ use crate::store::Store;
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Asks the store every few seconds until the tasks are asked to stop.
-pub(super) async fn keep_fresh(store: Store, freshness: Arc<Freshness>, stopping: CancellationToken) {
+pub(super) async fn keep_fresh(store: Store, freshness: Arc<Freshness>, stopping: Cancellation) {
     loop {
         let asked_at = Instant::now();
         match tokio::time::timeout(LOOK, store.ping()).await {

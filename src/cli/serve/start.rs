@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::tasks::Cancellation;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::ServeError;
 use super::ready::keep_fresh;
@@ -30,7 +30,7 @@ pub struct Running {
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
     control: Control,
-    draining: CancellationToken,
+    draining: Cancellation,
     tasks: Tasks,
     data_path: Option<DataPath>,
     access_log: Option<AccessLog>,
@@ -206,7 +206,7 @@ fn edge(
         runs,
         suspect: Box::new(move |login| prover.suspect(login)),
         freshness: freshness.clone(),
-        draining: CancellationToken::new(),
+        draining: Cancellation::new(),
     });
     Ok((edge, freshness))
 }
@@ -228,7 +228,7 @@ async fn resume(edge: &Edge, control: &Control, rows: Vec<RunRow>, leaving: &[Ar
         let session = control.sessions().session(&row.session_id).filter(|session| *session.person().uid() == row.uid);
         let revoked = session.map(|session| session.cancelled().clone()).unwrap_or_else(|| {
             // Revoked or ended meanwhile: nobody may run it any more.
-            let token = CancellationToken::new();
+            let token = Cancellation::new();
             token.cancel();
             token
         });

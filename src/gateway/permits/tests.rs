@@ -27,7 +27,7 @@ async fn must_wait<F: Future>(future: std::pin::Pin<&mut F>) {
 
 #[tokio::test]
 async fn a_freed_permit_goes_straight_to_the_waiter() {
-    let (turns, never) = (turns(1, 1, 4, LONG), CancellationToken::new());
+    let (turns, never) = (turns(1, 1, 4, LONG), Cancellation::new());
     let first = turns.admit(&uid(1), &never).await.unwrap();
     let (second, third) = (uid(2), uid(3));
     let mut second = std::pin::pin!(turns.admit(&second, &never));
@@ -45,7 +45,7 @@ async fn a_freed_permit_goes_straight_to_the_waiter() {
 
 #[tokio::test]
 async fn a_hundred_queued_turns_of_one_person_let_another_in_next() {
-    let (turns, never) = (turns(10, 10, 200, LONG), CancellationToken::new());
+    let (turns, never) = (turns(10, 10, 200, LONG), Cancellation::new());
     let tasks = Tasks::new();
     let (alice, bob) = (uid(1), uid(2));
     let mut held = Vec::new();
@@ -74,7 +74,7 @@ async fn a_hundred_queued_turns_of_one_person_let_another_in_next() {
 
 #[tokio::test]
 async fn a_dropped_waiter_leaves() {
-    let (turns, never) = (turns(1, 1, 1, LONG), CancellationToken::new());
+    let (turns, never) = (turns(1, 1, 1, LONG), Cancellation::new());
     let held = turns.admit(&uid(1), &never).await.unwrap();
     let second = uid(2);
     {
@@ -89,7 +89,7 @@ async fn a_dropped_waiter_leaves() {
 
 #[tokio::test]
 async fn a_waiter_dropped_after_the_hand_over_passes_the_permit_on() {
-    let (turns, never) = (turns(1, 1, 1, LONG), CancellationToken::new());
+    let (turns, never) = (turns(1, 1, 1, LONG), Cancellation::new());
     let held = turns.admit(&uid(1), &never).await.unwrap();
     let (second, third) = (uid(2), uid(3));
     let mut third = std::pin::pin!(turns.admit(&third, &never));
@@ -106,9 +106,9 @@ async fn a_waiter_dropped_after_the_hand_over_passes_the_permit_on() {
 
 #[tokio::test]
 async fn a_revoked_waiter_leaves_and_a_revoked_person_never_enters() {
-    let (turns, never) = (turns(1, 1, 1, LONG), CancellationToken::new());
+    let (turns, never) = (turns(1, 1, 1, LONG), Cancellation::new());
     let held = turns.admit(&uid(1), &never).await.unwrap();
-    let (second, revoked) = (uid(2), CancellationToken::new());
+    let (second, revoked) = (uid(2), Cancellation::new());
     let mut waiting = std::pin::pin!(turns.admit(&second, &revoked));
     must_wait(waiting.as_mut()).await;
     revoked.cancel();
@@ -121,9 +121,9 @@ async fn a_revoked_waiter_leaves_and_a_revoked_person_never_enters() {
 
 #[tokio::test]
 async fn revocation_wins_over_a_permit_that_came_with_it() {
-    let (turns, never) = (turns(1, 1, 1, LONG), CancellationToken::new());
+    let (turns, never) = (turns(1, 1, 1, LONG), Cancellation::new());
     let held = turns.admit(&uid(1), &never).await.unwrap();
-    let (second, revoked) = (uid(2), CancellationToken::new());
+    let (second, revoked) = (uid(2), Cancellation::new());
     let mut waiting = std::pin::pin!(turns.admit(&second, &revoked));
     must_wait(waiting.as_mut()).await;
     drop(held);
@@ -135,7 +135,7 @@ async fn revocation_wins_over_a_permit_that_came_with_it() {
 #[tokio::test]
 async fn the_wait_has_an_end() {
     let wait = Duration::from_millis(30);
-    let (turns, never) = (turns(1, 1, 1, wait), CancellationToken::new());
+    let (turns, never) = (turns(1, 1, 1, wait), Cancellation::new());
     let held = turns.admit(&uid(1), &never).await.unwrap();
     let since = Instant::now();
     assert_eq!(turns.admit(&uid(2), &never).await.unwrap_err(), AdmitError::Timeout);
@@ -147,7 +147,7 @@ async fn the_wait_has_an_end() {
 
 #[tokio::test]
 async fn a_permit_tells_how_long_it_was_waited_for() {
-    let (turns, never) = (turns(1, 1, 1, LONG), CancellationToken::new());
+    let (turns, never) = (turns(1, 1, 1, LONG), Cancellation::new());
     let held = turns.admit(&uid(1), &never).await.unwrap();
     assert_eq!(held.waited(), Duration::ZERO);
     let second = uid(2);
@@ -159,7 +159,7 @@ async fn a_permit_tells_how_long_it_was_waited_for() {
 
 #[tokio::test]
 async fn with_the_default_bounds_the_eighth_turn_is_refused() {
-    let (turns, never) = (turns(10, 3, 4, LONG), CancellationToken::new());
+    let (turns, never) = (turns(10, 3, 4, LONG), Cancellation::new());
     let alice = uid(1);
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -180,7 +180,7 @@ async fn two_gateways_share_the_room_to_wait() {
         TurnLimits { max_turns: 1, per_person: 1, queue_per_person: 4, queue_total, queue_wait: Duration::ZERO };
     let one = Turns::new(limits.clone(), Gauge::noop(), Gauge::noop());
     let other = Turns::new(limits, Gauge::noop(), Gauge::noop());
-    let never = CancellationToken::new();
+    let never = Cancellation::new();
     let _held = (one.admit(&uid(1), &never).await.unwrap(), other.admit(&uid(1), &never).await.unwrap());
     let second = uid(2);
     let mut waiting = Box::pin(one.admit(&second, &never));
@@ -216,7 +216,7 @@ async fn counters_return_to_zero_under_random_aborts() {
         let (turns, served) = (turns.clone(), Arc::clone(&served));
         let (running, most) = (Arc::clone(&running), Arc::clone(&most));
         tasks.spawn(async move {
-            let revoked = CancellationToken::new();
+            let revoked = Cancellation::new();
             let turn = async {
                 let person = uid(u8::try_from(number % 7).unwrap());
                 let Ok(_permit) = turns.admit(&person, &revoked).await else { return };

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::Cancellation;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::watch::RunSeen;
 use super::{OnEnd, Registration, RunEnd, RunWatch, Runs};
@@ -16,7 +16,7 @@ pub(super) struct Follow {
     pub(super) runs: Runs,
     pub(super) watch: RunWatch,
     pub(super) permit: Option<TurnPermit>,
-    pub(super) revoked: CancellationToken,
+    pub(super) revoked: Cancellation,
     pub(super) on_end: OnEnd,
     pub(super) nudge: Arc<Notify>,
     pub(super) registration: Option<Registration>,

@@ -73,7 +73,7 @@ impl Edge {
         RunWatch::new(Arc::clone(&self.alice), Identifier::parse("run_1").unwrap())
     }
 
-    fn follow(&self, revoked: &CancellationToken) {
+    fn follow(&self, revoked: &Cancellation) {
         let permit = self.turns.take_over(self.alice.uid());
         let ends = Arc::clone(&self.ends);
         let on_end: OnEnd = Box::new(move |end| ends.lock().unwrap().push(end));
@@ -110,7 +110,7 @@ fn times() -> RunTimes {
 #[tokio::test]
 async fn a_run_keeps_permit_and_owner_until_the_gateway_says_it_has_ended() {
     let edge = Edge::start(|_| status("running")).await;
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     let run = Identifier::parse("run_1").unwrap();
     eventually("some questions", || edge.gateway.count(GET) >= 3).await;
     assert_eq!((edge.turns.in_flight(), edge.runs.owner(&run)), (1, Some(edge.alice.uid().clone())));
@@ -127,7 +127,7 @@ async fn a_run_keeps_permit_and_owner_until_the_gateway_says_it_has_ended() {
 #[tokio::test]
 async fn a_revoked_run_is_stopped_and_keeps_its_permit_until_it_has_ended() {
     let edge = Edge::start(|_| status("running")).await;
-    let revoked = CancellationToken::new();
+    let revoked = Cancellation::new();
     edge.follow(&revoked);
     eventually("a question", || edge.gateway.count(GET) >= 1).await;
     assert_eq!(edge.gateway.count(STOP), 0);
@@ -151,7 +151,7 @@ async fn a_stop_that_fails_is_tried_again() {
         _ => status("running"),
     })
     .await;
-    let revoked = CancellationToken::new();
+    let revoked = Cancellation::new();
     revoked.cancel();
     edge.follow(&revoked);
     eventually("stops", || edge.gateway.count(STOP) >= 4).await;
@@ -162,7 +162,7 @@ async fn a_stop_that_fails_is_tried_again() {
 #[tokio::test]
 async fn a_slow_answer_does_not_delay_the_stop() {
     let edge = Edge::start(|asked| if asked.line == GET { (0, String::new()) } else { status("stopping") }).await;
-    let revoked = CancellationToken::new();
+    let revoked = Cancellation::new();
     edge.follow(&revoked);
     eventually("a question", || edge.gateway.count(GET) >= 1).await;
     let since = std::time::Instant::now();
@@ -174,7 +174,7 @@ async fn a_slow_answer_does_not_delay_the_stop() {
 #[tokio::test]
 async fn a_gateway_that_is_down_or_failing_ends_nothing() {
     let edge = Edge::start(|_| (500, String::new())).await;
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     eventually("some questions", || edge.gateway.count(GET) >= 10).await;
     assert_eq!((edge.turns.in_flight(), edge.runs.open()), (1, 1));
     edge.gateway.stop().await;
@@ -185,11 +185,11 @@ async fn a_gateway_that_is_down_or_failing_ends_nothing() {
 #[tokio::test]
 async fn a_run_that_the_gateway_does_not_know_is_lost_but_not_at_the_first_word() {
     let edge = Edge::start(|_| unknown_run()).await;
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     assert_eq!(edge.end().await, RunEnd::Lost);
     assert!(edge.gateway.count(GET) >= 2);
     let edge = Edge::start(|_| (404, r#"{"error":"Unknown or unconfigured profile"}"#.to_owned())).await;
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     assert_eq!(edge.end().await, RunEnd::Lost);
     assert!(edge.gateway.count(GET) >= 4);
 }
@@ -198,7 +198,7 @@ async fn a_run_that_the_gateway_does_not_know_is_lost_but_not_at_the_first_word(
 async fn a_rotated_key_is_taken_up() {
     let edge = Edge::start(|_| (401, String::new())).await;
     let old = edge.alice.key().expose().to_owned();
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     eventually("a refusal", || edge.gateway.count(GET) >= 1).await;
     edge.gateway.answers(move |asked| match asked.key.as_deref() == Some(&old) {
         true => (401, String::new()),
@@ -216,7 +216,7 @@ async fn a_key_that_stays_refused_abandons_the_run_and_never_uses_another_person
     let edge = Edge::start(|_| (401, String::new())).await;
     // The same login, but another person's row: not this run's owner.
     edge.directory.insert([test_gateway::bot("alice", edge.alice.gateway())]);
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     assert_eq!(edge.end().await, RunEnd::Abandoned);
     let own = edge.alice.key().expose();
     assert!(edge.gateway.asked().iter().all(|asked| asked.key.as_deref() == Some(own)));
@@ -225,7 +225,7 @@ async fn a_key_that_stays_refused_abandons_the_run_and_never_uses_another_person
 #[tokio::test]
 async fn following_has_an_end() {
     let edge = Edge::with(1, RunTimes { longest: 5 * SHORT, ..times() }, |_| status("running")).await;
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     assert_eq!(edge.end().await, RunEnd::Abandoned);
     assert!(edge.runs.reserve().is_some());
 }
@@ -236,7 +236,7 @@ async fn the_number_of_runs_followed_is_bounded() {
     let slot = edge.runs.reserve().unwrap();
     assert!(edge.runs.reserve().is_none());
     drop(slot);
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     assert!(edge.runs.reserve().is_none());
     edge.gateway.answers(|_| status("failed"));
     assert_eq!(edge.end().await, RunEnd::Failed);
@@ -246,8 +246,8 @@ async fn the_number_of_runs_followed_is_bounded() {
 #[tokio::test]
 async fn a_replayed_answer_holds_no_second_permit() {
     let edge = Edge::start(|_| status("running")).await;
-    edge.follow(&CancellationToken::new());
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
+    edge.follow(&Cancellation::new());
     assert_eq!(std::mem::take(&mut *edge.ends.lock().unwrap()), [RunEnd::Repeated]);
     assert_eq!((edge.turns.in_flight(), edge.rows().len()), (1, 1));
     edge.gateway.answers(|_| status("completed"));
@@ -258,7 +258,7 @@ async fn a_replayed_answer_holds_no_second_permit() {
 async fn a_nudge_asks_at_once_and_only_its_owner_may() {
     let slow = Duration::from_secs(60);
     let edge = Edge::with(1, RunTimes { first_poll: slow, ..times() }, |_| status("completed")).await;
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     let run = Identifier::parse("run_1").unwrap();
     edge.runs.nudge(&Uid::random(), &run);
     tokio::time::timeout(5 * SHORT, std::future::pending::<()>()).await.unwrap_err();
@@ -270,13 +270,13 @@ async fn a_nudge_asks_at_once_and_only_its_owner_may() {
 #[tokio::test]
 async fn a_stopping_edge_keeps_the_row_and_the_next_one_takes_the_run_up() {
     let edge = Edge::start(|_| status("running")).await;
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     eventually("a question", || edge.gateway.count(GET) >= 1).await;
     assert!(edge.tasks.drain(Duration::from_secs(5)).await);
     assert_eq!(edge.end().await, RunEnd::EdgeStopped);
     assert_eq!(edge.rows(), ["+run_1 bot-alice"]);
     // A slot that was taken before the stop comes to the same end.
-    edge.follow(&CancellationToken::new());
+    edge.follow(&Cancellation::new());
     assert_eq!(edge.end().await, RunEnd::EdgeStopped);
 
     let tasks = Tasks::new();
@@ -286,7 +286,7 @@ async fn a_stopping_edge_keeps_the_row_and_the_next_one_takes_the_run_up() {
         watch: edge.watch(),
         started_at: unix_millis(),
         permit: Some(edge.turns.take_over(edge.alice.uid())),
-        revoked: CancellationToken::new(),
+        revoked: Cancellation::new(),
     };
     runs.resume(vec![row]);
     assert_eq!(runs.owner(&Identifier::parse("run_1").unwrap()).as_ref(), Some(edge.alice.uid()));
@@ -300,7 +300,7 @@ async fn a_stopping_edge_keeps_the_row_and_the_next_one_takes_the_run_up() {
 #[tokio::test]
 async fn a_resumed_run_of_a_revoked_person_is_stopped() {
     let edge = Edge::start(|asked| if asked.line == STOP { status("stopping") } else { status("cancelled") }).await;
-    let revoked = CancellationToken::new();
+    let revoked = Cancellation::new();
     revoked.cancel();
     edge.runs.resume(vec![ResumedRun { watch: edge.watch(), started_at: unix_millis(), permit: None, revoked }]);
     eventually("its end", || edge.runs.open() == 0).await;

@@ -17,11 +17,11 @@ use botgate::listener::{self, DataPath};
 use botgate::names::{GatewayName, Identifier, Login, ProfileName, Role, Uid};
 use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes, now_ms};
 use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
+use botgate::tasks::Cancellation;
 use botgate::tasks::Tasks;
 use botgate::telemetry::access::AccessLog;
 use botgate::telemetry::audit::Audit;
 use botgate::telemetry::metrics::Metrics;
-use tokio_util::sync::CancellationToken;
 
 use super::eventually;
 
@@ -176,7 +176,7 @@ impl TestEdge {
                 suspected.fetch_add(1, Ordering::Relaxed);
             }),
             freshness,
-            draining: CancellationToken::new(),
+            draining: Cancellation::new(),
         });
         let data_path = DataPath::start(&edge, sockets, drain).expect("the data path starts");
         TestEdge {

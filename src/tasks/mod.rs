@@ -1,21 +1,26 @@
-//! Tasks: the only place that spawns.
+//! Tasks: the only place that spawns; the signal and the timer that tasks wait for.
 //!
 //! Invariants: every task is counted until it ends, hears when the process stops, and can be aborted; nothing is
 //! detached for good. This room does not decide how long a drain may take.
+
+mod alarm;
+mod cancellation;
 
 use std::future::Future;
 use std::io;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+pub use alarm::Alarm;
+pub use cancellation::Cancellation;
 
 /// A set of tasks that start, stop and drain together. Clones are handles on the same set.
 #[derive(Debug, Clone)]
 pub struct Tasks {
     tracker: TaskTracker,
-    stopping: CancellationToken,
-    aborted: CancellationToken,
+    stopping: Cancellation,
+    aborted: Cancellation,
 }
 
 impl Default for Tasks {
@@ -27,7 +32,7 @@ impl Default for Tasks {
 impl Tasks {
     /// An empty set.
     pub fn new() -> Self {
-        Tasks { tracker: TaskTracker::new(), stopping: CancellationToken::new(), aborted: CancellationToken::new() }
+        Tasks { tracker: TaskTracker::new(), stopping: Cancellation::new(), aborted: Cancellation::new() }
     }
 
     /// Runs a future on the current runtime until it ends or the set is aborted. Where no runtime runs any more the future
@@ -64,7 +69,7 @@ impl Tasks {
     }
 
     /// Cancelled when the set is asked to stop: finish what is under way, begin nothing.
-    pub fn stopping(&self) -> &CancellationToken {
+    pub fn stopping(&self) -> &Cancellation {
         &self.stopping
     }
 
