@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use foldhash::fast::RandomState;
 use http::HeaderValue;
 
 use crate::config::GatewayUrl;
@@ -198,10 +199,13 @@ impl Bot {
     }
 }
 
+/// The bots of one moment.
+pub type Bots = HashMap<Login, Arc<Bot>, RandomState>;
+
 /// Login → bot. Readers take a snapshot; writers copy, change and swap, one at a time.
 #[derive(Debug, Default)]
 pub struct Directory {
-    snapshot: ArcSwap<HashMap<Login, Arc<Bot>>>,
+    snapshot: ArcSwap<Bots>,
     // Held while a new map is built, never across I/O or an await.
     writing: Mutex<()>,
 }
@@ -218,7 +222,7 @@ impl Directory {
     }
 
     /// All bots, as they are now.
-    pub fn snapshot(&self) -> Arc<HashMap<Login, Arc<Bot>>> {
+    pub fn snapshot(&self) -> Arc<Bots> {
         self.snapshot.load_full()
     }
 
@@ -234,9 +238,9 @@ impl Directory {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashMap<Login, Arc<Bot>>)) {
+    fn change(&self, change: impl FnOnce(&mut Bots)) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut map = HashMap::clone(&self.snapshot.load());
+        let mut map = Bots::clone(&self.snapshot.load());
         change(&mut map);
         self.snapshot.store(Arc::new(map));
     }

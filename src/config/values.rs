@@ -132,6 +132,7 @@ impl HeaderText {
                 | "host"
                 | "origin"
                 | "connection"
+                | "close"
                 | "content-length"
                 | "transfer-encoding"
                 | "te"

@@ -33,6 +33,10 @@ impl Person {
         self.cancelled.cancel();
     }
 
+    pub(super) fn is_revoked(&self) -> bool {
+        self.revoked_at.get().is_some()
+    }
+
     /// The person's row.
     pub fn uid(&self) -> &Uid {
         &self.uid
@@ -83,23 +87,46 @@ pub struct SessionParts {
 }
 
 /// A session or personal token of one person.
+///
+/// What a lookup reads comes first and fills, with the reference counts, two cache lines: with a million sessions each line
+/// more is another wait for memory.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Session {
-    parts: SessionParts,
+    digest: TokenDigest,
     person: Arc<Person>,
-    cancelled: Cancellation,
-    revoked_at: OnceLock<Instant>,
+    expires_at: i64,
     // Both only grow, so that relaxed order is enough.
     idle_expires_at: AtomicI64,
     last_used_at: AtomicI64,
+    revoked_at: OnceLock<Instant>,
+    kind: TokenKind,
+    // Silence that ends it, in milliseconds.
+    idle_length_ms: Option<i64>,
+    cancelled: Cancellation,
+    id: Uid,
+    label: Option<String>,
+    created_at: i64,
 }
 
 impl Session {
     pub(super) fn new(person: Arc<Person>, parts: SessionParts) -> Self {
         let cancelled = person.cancelled.child();
-        let idle_expires_at = AtomicI64::new(parts.idle.map_or(i64::MAX, |idle| idle.expires_at));
-        let (revoked_at, last_used_at) = (OnceLock::new(), AtomicI64::new(0));
-        Session { parts, person, cancelled, revoked_at, idle_expires_at, last_used_at }
+        let SessionParts { id, digest, kind, label, created_at, expires_at, idle } = parts;
+        Session {
+            digest,
+            person,
+            expires_at,
+            idle_expires_at: AtomicI64::new(idle.map_or(i64::MAX, |idle| idle.expires_at)),
+            last_used_at: AtomicI64::new(0),
+            revoked_at: OnceLock::new(),
+            kind,
+            idle_length_ms: idle.map(|idle| idle.length_ms),
+            cancelled,
+            id,
+            label,
+            created_at,
+        }
     }
 
     /// Cuts the session off, for good.
@@ -110,16 +137,22 @@ impl Session {
 
     /// The same session, for the same person come back.
     pub(super) fn renewed(&self, person: Arc<Person>) -> Self {
-        let mut parts = self.parts.clone();
-        if let Some(idle) = &mut parts.idle {
-            idle.expires_at = self.idle_expires_at.load(Ordering::Relaxed);
-        }
+        let expires_at = self.idle_expires_at.load(Ordering::Relaxed);
+        let parts = SessionParts {
+            id: self.id.clone(),
+            digest: self.digest,
+            kind: self.kind,
+            label: self.label.clone(),
+            created_at: self.created_at,
+            expires_at: self.expires_at,
+            idle: self.idle_length_ms.map(|length_ms| Idle { length_ms, expires_at }),
+        };
         Session::new(person, parts)
     }
 
     /// The session's row.
     pub fn id(&self) -> &Uid {
-        &self.parts.id
+        &self.id
     }
 
     /// Whose it is.
@@ -129,27 +162,32 @@ impl Session {
 
     /// Signed-in session or personal token.
     pub fn kind(&self) -> TokenKind {
-        self.parts.kind
+        self.kind
     }
 
     /// The owner's word for a personal token.
     pub fn label(&self) -> Option<&str> {
-        self.parts.label.as_deref()
+        self.label.as_deref()
     }
 
     /// When it was issued, UTC milliseconds.
     pub fn created_at(&self) -> i64 {
-        self.parts.created_at
+        self.created_at
     }
 
     /// When it ends, UTC milliseconds.
     pub fn expires_at(&self) -> i64 {
-        self.parts.expires_at
+        self.expires_at
     }
 
     /// Cancelled for good when the session is revoked, and with its person.
     pub fn cancelled(&self) -> &Cancellation {
         &self.cancelled
+    }
+
+    /// Whether the session or its person was revoked: what `cancelled` says, and a little earlier.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.revoked_at.get().is_some() || self.person.is_revoked()
     }
 
     /// How long ago the session or its person was revoked; `None`: it was not.
@@ -158,12 +196,12 @@ impl Session {
         Some(at.elapsed())
     }
 
-    pub(super) fn digest(&self) -> TokenDigest {
-        self.parts.digest
+    pub(super) fn digest(&self) -> &TokenDigest {
+        &self.digest
     }
 
     pub(super) fn is_expired(&self, now_ms: i64) -> bool {
-        now_ms >= self.parts.expires_at || now_ms >= self.idle_expires_at.load(Ordering::Relaxed)
+        now_ms >= self.expires_at || now_ms >= self.idle_expires_at.load(Ordering::Relaxed)
     }
 
     /// Notes use, and puts off the idle end.
@@ -172,14 +210,14 @@ impl Session {
             return;
         }
         self.last_used_at.store(now_ms, Ordering::Relaxed);
-        if let Some(idle) = &self.parts.idle {
-            self.idle_expires_at.fetch_max(now_ms.saturating_add(idle.length_ms), Ordering::Relaxed);
+        if let Some(length_ms) = self.idle_length_ms {
+            self.idle_expires_at.fetch_max(now_ms.saturating_add(length_ms), Ordering::Relaxed);
         }
     }
 
     /// When it ends for want of use, UTC milliseconds; `None`: use does not matter.
     pub fn idle_expires_at(&self) -> Option<i64> {
-        self.parts.idle.map(|_| self.idle_expires_at.load(Ordering::Relaxed))
+        self.idle_length_ms.map(|_| self.idle_expires_at.load(Ordering::Relaxed))
     }
 
     /// When it was last used since the start of this process, UTC milliseconds; `None`: not yet.

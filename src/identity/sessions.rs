@@ -3,11 +3,14 @@
 //! Invariants: a lookup takes one short shard lock and no other; changes take the person's entry first and hold it while
 //! they change the digest map, so that no session is put in behind a revocation.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use foldhash::fast::RandomState;
 
 use super::person::{Person, Session, SessionParts};
 use crate::names::{Login, Role, Uid};
@@ -31,9 +34,37 @@ struct Own {
     sessions: HashMap<Uid, TokenDigest>,
 }
 
-#[derive(Debug, Default)]
+/// A session as its token finds it. The digest stays in the session: with a million of them it is their table's size that
+/// decides how long a lookup waits for memory.
+#[derive(Debug)]
+struct ByDigest(Arc<Session>);
+
+impl Borrow<TokenDigest> for ByDigest {
+    fn borrow(&self) -> &TokenDigest {
+        self.0.digest()
+    }
+}
+
+impl PartialEq for ByDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.digest() == other.0.digest()
+    }
+}
+
+impl Eq for ByDigest {}
+
+impl Hash for ByDigest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.digest().hash(state);
+    }
+}
+
+/// Parts of the table of sessions, each with a lock of its own: a part that grows keeps its lookups waiting, so parts are small.
+const SHARDS: usize = 256;
+
+#[derive(Debug)]
 struct Maps {
-    by_digest: DashMap<TokenDigest, Arc<Session>>,
+    by_digest: DashMap<ByDigest, (), RandomState>,
     by_person: DashMap<Uid, Own>,
     owners: DashMap<Uid, Uid>,
 }
@@ -48,8 +79,16 @@ pub struct NotSignedIn {
 }
 
 /// All people and their live sessions. Clones are handles on the same maps.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Sessions(Arc<Maps>);
+
+impl Default for Sessions {
+    fn default() -> Self {
+        // Whoever asks chooses what is looked up, but never what is put in: every token was drawn here.
+        let by_digest = DashMap::with_capacity_and_hasher_and_shard_amount(0, RandomState::default(), SHARDS);
+        Sessions(Arc::new(Maps { by_digest, by_person: DashMap::new(), owners: DashMap::new() }))
+    }
+}
 
 impl Sessions {
     /// Nobody yet.
@@ -86,9 +125,9 @@ impl Sessions {
     pub fn insert(&self, uid: &Uid, parts: SessionParts) -> Option<Arc<Session>> {
         let mut own = self.0.by_person.get_mut(uid)?;
         let session = Arc::new(Session::new(own.person.clone(), parts));
-        own.sessions.insert(session.id().clone(), session.digest());
+        own.sessions.insert(session.id().clone(), *session.digest());
         self.0.owners.insert(session.id().clone(), uid.clone());
-        self.0.by_digest.insert(session.digest(), session.clone());
+        self.0.replace(session.clone());
         Some(session)
     }
 
@@ -102,14 +141,14 @@ impl Sessions {
         if token.kind == TokenKind::Bot {
             return Err(stranger(Reason::CredentialKind));
         }
-        let session = self.0.by_digest.get(&token.digest).map(|found| found.value().clone());
+        let session = self.0.by_digest.get(&token.digest).map(|found| found.key().0.clone());
         let session = session.ok_or_else(|| stranger(Reason::CredentialUnknown))?;
         let refused = |reason| NotSignedIn { reason, person: Some(Arc::clone(session.person())) };
         if session.kind() != token.kind {
             return Err(refused(Reason::CredentialKind));
         }
-        if session.cancelled().is_cancelled() {
-            let person = session.person().cancelled().is_cancelled();
+        if session.is_revoked() {
+            let person = session.person().is_revoked();
             return Err(refused(if person { Reason::PersonDisabled } else { Reason::SessionRevoked }));
         }
         if session.is_expired(now_ms) {
@@ -123,7 +162,7 @@ impl Sessions {
     pub fn session(&self, id: &Uid) -> Option<Arc<Session>> {
         let owner = self.0.owners.get(id)?.value().clone();
         let digest = *self.0.by_person.get(&owner)?.sessions.get(id)?;
-        self.0.by_digest.get(&digest).map(|found| found.value().clone())
+        self.0.by_digest.get(&digest).map(|found| found.key().0.clone())
     }
 
     /// Cuts one session off; false when it is not live.
@@ -141,7 +180,7 @@ impl Sessions {
         let Some(mut own) = self.0.by_person.get_mut(uid) else { return 0 };
         let before = own.sessions.len();
         own.sessions.retain(|id, digest| {
-            let hit = self.0.by_digest.get(digest).is_none_or(|session| kinds.contains(&session.kind()));
+            let hit = self.0.by_digest.get(digest).is_none_or(|session| kinds.contains(&session.key().0.kind()));
             if hit {
                 self.forget(id, digest);
             }
@@ -166,9 +205,9 @@ impl Sessions {
         let old = &own.person;
         let person = Arc::new(Person::new(old.uid().clone(), old.login().clone(), old.role().clone()));
         for digest in own.sessions.values() {
-            if let Some(mut session) = self.0.by_digest.get_mut(digest) {
-                let renewed = Arc::new(session.renewed(person.clone()));
-                *session = renewed;
+            let renewed = self.0.by_digest.get(digest).map(|session| session.key().0.renewed(person.clone()));
+            if let Some(renewed) = renewed {
+                self.0.replace(Arc::new(renewed));
             }
         }
         own.person = person;
@@ -198,8 +237,8 @@ impl Sessions {
     /// Takes out the sessions that have ended by a time in UTC milliseconds, and tells how many.
     pub fn sweep(&self, now_ms: i64) -> usize {
         let ended: Vec<Uid> = (self.0.by_digest.iter())
-            .filter(|session| session.is_expired(now_ms))
-            .map(|session| session.id().clone())
+            .filter(|session| session.key().0.is_expired(now_ms))
+            .map(|session| session.key().0.id().clone())
             .collect();
         ended.iter().filter(|id| self.revoke_session(id)).count()
     }
@@ -210,7 +249,7 @@ impl Sessions {
             let last_used_at = session.last_used_at().filter(|&at| at >= since_ms)?;
             Some(Touched { id: session.id().clone(), idle_expires_at: session.idle_expires_at(), last_used_at })
         };
-        self.0.by_digest.iter().filter_map(|session| used(&session)).collect()
+        self.0.by_digest.iter().filter_map(|session| used(&session.key().0)).collect()
     }
 
     /// Live sessions, those of disabled people among them.
@@ -226,9 +265,18 @@ impl Sessions {
     /// Called with the owner's entry held.
     fn forget(&self, id: &Uid, digest: &TokenDigest) {
         self.0.owners.remove(id);
-        if let Some((_, session)) = self.0.by_digest.remove(digest) {
+        if let Some((ByDigest(session), ())) = self.0.by_digest.remove(digest) {
             session.revoke();
         }
+    }
+}
+
+impl Maps {
+    /// Puts a session in, in the place of one with the same token. Called with the owner's entry held; a lookup may find neither
+    /// of the two for a moment.
+    fn replace(&self, session: Arc<Session>) {
+        self.by_digest.remove(session.digest());
+        self.by_digest.insert(ByDigest(session), ());
     }
 }
 
@@ -280,6 +328,28 @@ mod tests {
         let stranger = FreshToken::generate(TokenKind::Session);
         let stranger = PresentedToken::parse(stranger.expose().as_bytes()).unwrap();
         assert_eq!(f.refusal(&stranger, 1), Some(Reason::CredentialUnknown));
+    }
+
+    #[test]
+    fn tokens_whose_digests_begin_alike_open_their_own_sessions() {
+        let f = Fixture::new();
+        let tokens = [1_u8, 2].map(|last| {
+            let mut bytes = [7; 32];
+            bytes[31] = last;
+            PresentedToken { kind: TokenKind::Session, digest: TokenDigest::from_stored(&bytes).unwrap() }
+        });
+        let issued = tokens.map(|token| {
+            let (id, digest) = (Uid::random(), token.digest);
+            let parts =
+                SessionParts { id, digest, kind: token.kind, label: None, created_at: 0, expires_at: 10, idle: None };
+            f.sessions.insert(&f.uid, parts).unwrap()
+        });
+        for (token, session) in tokens.iter().zip(&issued) {
+            assert_eq!(f.sessions.lookup(token, 1).unwrap().id(), session.id());
+        }
+        assert!(f.sessions.revoke_session(issued[0].id()));
+        assert_eq!(f.refusal(&tokens[0], 1), Some(Reason::CredentialUnknown));
+        assert_eq!(f.refusal(&tokens[1], 1), None);
     }
 
     #[test]

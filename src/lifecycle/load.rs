@@ -70,9 +70,13 @@ impl Control {
     /// The live form of a stored bot.
     pub(super) fn bot_of(&self, key: BotKey) -> Result<Bot, ControlError> {
         let gateway = self.gateway(&key.gateway)?.clone();
+        // Names that share the live person's text are found equal to theirs without being read.
+        let (login, uid) = match self.sessions().person(&key.uid) {
+            Some(person) if *person.login() == key.login => (person.login().clone(), person.uid().clone()),
+            _ => (key.login, key.uid),
+        };
         // The store hands out no other profile than the login's.
-        Bot::new(key.login, key.uid, key.profile, gateway, key.key)
-            .ok_or(ControlError::Store(crate::store::StoreError::NoBot))
+        Bot::new(login, uid, key.profile, gateway, key.key).ok_or(ControlError::Store(crate::store::StoreError::NoBot))
     }
 }
 

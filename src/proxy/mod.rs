@@ -34,7 +34,8 @@ use hyper::body::Incoming;
 pub use authorize::Grant;
 pub use body::{Cut, EdgeBody};
 pub use edge::{Edge, EdgeParts, Freshness, now_ms};
-pub use head::AllowedHosts;
+pub use head::{AllowedHosts, HeadView, Line, Screened};
+pub use rewrite::Outbound;
 pub use routes::{NO_ROUTE, Route, RouteKind, Routes};
 
 use crate::gateway::pool::Pool;
@@ -45,10 +46,9 @@ use crate::telemetry::audit::Outcome;
 use crate::telemetry::metrics::Shard;
 use crate::telemetry::reason::Reason;
 use exchange::Exchange;
-use head::{Asked, HeadView, Screened};
+use head::Asked;
 use refusal::Refusal;
 use request_id::RequestIds;
-use rewrite::Outbound;
 
 /// One data-path thread's share of the edge: the shared state, its own connections, its own request identifiers.
 pub struct Worker {

@@ -8,7 +8,7 @@ use http::HeaderValue;
 
 use super::authorize::Grant;
 use super::head::{Asked, HeadView, LINES_MAX};
-use super::headers::{is_nominated, request_passes};
+use super::headers::{is_nominated, nominates, request_passes};
 use crate::config::HeaderText;
 
 /// The head of a request to a gateway.
@@ -42,8 +42,8 @@ impl<'g> Outbound<'g> {
         extra: &[HeaderText],
         peer: &'g HeaderValue,
     ) -> Self {
-        // Most clients send no Connection field; looking once saves a search for every line.
-        let nominates = head.has("connection");
+        // Most clients nominate nothing; looking once saves a search for every line.
+        let nominates = nominates(head);
         let kept = head.lines.iter().enumerate().fold(0, |kept, (place, line)| {
             let passes = request_passes(line.name, extra) && !(nominates && is_nominated(head, line.name));
             kept | u128::from(passes) << place
