@@ -1,6 +1,6 @@
 //! A request on its way to a gateway: its head, and its body in the framing that the head tells.
 //!
-//! Invariants: head and first piece of the body leave in one send; the next piece is taken from the client only when the last one
+//! Invariants: head and first piece of the body leave in one send if the client has sent them so; the next piece is taken from the client only when the last one
 //! has left, so that a slow gateway slows the client down. It does not know what the head says beyond the framing.
 
 use std::fmt;
@@ -29,6 +29,8 @@ pub struct Outgoing {
     begun: bool,
     body: RequestBody,
     chunked: bool,
+    // The client has been asked for the first piece.
+    asked: bool,
     // A piece of the body is in `bytes`.
     laden: bool,
     // The body's end is in `bytes`.
@@ -64,7 +66,7 @@ impl Outgoing {
         };
         bytes.extend_from_slice(b"\r\n");
         let ended = length == Some(0);
-        Outgoing { bytes, written: 0, begun: false, body, chunked: length.is_none(), laden: false, ended }
+        Outgoing { bytes, written: 0, begun: false, body, chunked: length.is_none(), asked: false, laden: false, ended }
     }
 
     /// Whether anything has left.
@@ -80,9 +82,21 @@ impl Outgoing {
     /// Sends on; ready when everything has left.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> Poll<Result<(), SendError>> {
         loop {
-            // The head too waits for a piece: the first is there at once, or the client is asked for it only now.
-            if !self.laden && !self.ended {
-                ready!(self.poll_piece(cx)).map_err(SendError::Body)?;
+            let head_waits = !self.begun;
+            if (head_waits || self.written == self.bytes.len()) && !self.laden && !self.ended {
+                match self.poll_piece(cx) {
+                    Poll::Ready(piece) => piece.map_err(SendError::Body)?,
+                    // The client was asked and has nothing yet: the gateway may refuse the head alone.
+                    Poll::Pending if head_waits && self.asked => {}
+                    Poll::Pending => {
+                        if head_waits {
+                            // A piece that came with the client's head is there at the next look.
+                            self.asked = true;
+                            cx.waker().wake_by_ref();
+                        }
+                        return Poll::Pending;
+                    }
+                }
             }
             while self.written < self.bytes.len() {
                 let unsent = &self.bytes[self.written..];
