@@ -1,7 +1,8 @@
 //! A request on its way to a gateway: its head, and its body in the framing that the head tells.
 //!
 //! Invariants: head and first piece of the body leave in one send; the next piece is taken from the client only when the last one
-//! has left, so that a slow gateway slows the client down. It does not know what the head says beyond the framing.
+//! has left, so that a slow gateway slows the client down; a request for whose body the head had to wait leaves only on a connection
+//! that was silent meanwhile. It does not know what the head says beyond the framing.
 
 use std::fmt;
 use std::io::Write;
@@ -11,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
+use super::pool::is_silent;
 use super::request_body::{BodyFault, RequestBody};
 
 /// A request head without its framing, which [`Outgoing::new`] adds.
@@ -27,6 +29,8 @@ pub struct Outgoing {
     written: usize,
     // Anything has left for the gateway.
     begun: bool,
+    // The client was waited for before anything had left.
+    held: bool,
     body: RequestBody,
     chunked: bool,
     // A piece of the body is in `bytes`.
@@ -64,7 +68,7 @@ impl Outgoing {
         };
         bytes.extend_from_slice(b"\r\n");
         let ended = length == Some(0);
-        Outgoing { bytes, written: 0, begun: false, body, chunked: length.is_none(), laden: false, ended }
+        Outgoing { bytes, written: 0, begun: false, held: false, body, chunked: length.is_none(), laden: false, ended }
     }
 
     /// Whether anything has left.
@@ -82,7 +86,13 @@ impl Outgoing {
         loop {
             // The head too waits for a piece: the first is there at once, or the client is asked for it only now.
             if !self.laden && !self.ended {
-                ready!(self.poll_piece(cx)).map_err(SendError::Body)?;
+                let piece = self.poll_piece(cx);
+                self.held |= piece.is_pending() && !self.begun;
+                ready!(piece).map_err(SendError::Body)?;
+            }
+            // What has come meanwhile, a byte or the end, is no answer to what was never asked.
+            if std::mem::take(&mut self.held) && !is_silent(stream) {
+                return Poll::Ready(Err(SendError::Closed));
             }
             while self.written < self.bytes.len() {
                 let unsent = &self.bytes[self.written..];

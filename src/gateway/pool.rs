@@ -79,14 +79,14 @@ impl Link {
     pub fn reused(&self) -> bool {
         self.reused
     }
+}
 
-    /// Whether nothing has arrived on an idle connection, neither a byte nor its end. The socket itself is asked: the runtime
-    /// learns of what has arrived only when it next polls.
-    fn is_silent(&self) -> bool {
-        let mut byte = [MaybeUninit::uninit()];
-        // The socket does not block: what would wait has nothing to tell.
-        SockRef::from(&self.stream).peek(&mut byte).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-    }
+/// Whether nothing has arrived on an idle connection, neither a byte nor its end. The socket itself is asked: the runtime
+/// learns of what has arrived only when it next polls.
+pub(super) fn is_silent(stream: &TcpStream) -> bool {
+    let mut byte = [MaybeUninit::uninit()];
+    // The socket does not block: what would wait has nothing to tell.
+    SockRef::from(stream).peek(&mut byte).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
 /// The idle connections of one thread.
@@ -106,7 +106,7 @@ impl Pool {
     pub fn take(&self, target: &GatewayTarget) -> Option<Box<Link>> {
         loop {
             let mut link = self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(target.index())?.pop()?;
-            if link.is_silent() {
+            if is_silent(&link.stream) {
                 link.gauge.active();
                 return Some(link);
             }

@@ -248,6 +248,47 @@ fn bytes_behind_an_answer_are_never_the_next_answer() {
 }
 
 #[test]
+fn what_comes_while_a_body_is_awaited_is_not_its_answer() {
+    let stale = json("200 OK", r#"{"whose":"stale"}"#);
+    for (what, extra) in [("an answer", stale), ("junk", b"junk".to_vec()), ("the end", Vec::new())] {
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let (said, heard) = std::sync::mpsc::channel();
+        let gone = Mutex::new(Some(gone));
+        let gateway = RawGateway::start(move |upstream| {
+            let first = gone.lock().expect("no test panics under the lock").take();
+            let Some(request) = upstream.request() else { return };
+            upstream.say(json("200 OK", &serde_json::json!({ "whose": request.line }).to_string()));
+            let Some(gone) = first else { return };
+            gone.recv_timeout(Duration::from_secs(20)).expect("the test says when");
+            if extra.is_empty() {
+                upstream.end()
+            } else {
+                upstream.say(&extra)
+            }
+            said.send(()).expect("the test listens");
+            upstream.is_closed_by_the_edge();
+        });
+        let edge = TestEdge::in_front_of(config(), gateway.address());
+        let mut client = Wire::connect(edge.address);
+        client.send(get("/v1/models", edge.token("alice")));
+        assert_eq!(client.answer().status(), 200, "{what}");
+        let body = chat("hello", false);
+        let whole = post(CHAT, edge.token("alice"), &body);
+        let (head, body) = whole.split_at(whole.len() - body.len());
+        client.send(head);
+        let active = "botgate_upstream_connections{gateway=\"main\",state=\"active\"}";
+        eventually("the kept connection is taken", Duration::from_secs(5), || edge.metric(active) == Some(1.0));
+        go.send(()).expect("the gateway waits");
+        heard.recv_timeout(Duration::from_secs(20)).expect("the gateway says more");
+        client.send(body);
+        let answer = client.answer();
+        assert_eq!(answer.status(), 200, "{what}: {answer:?}");
+        assert!(contains(&answer.body, "/p/bot-alice/v1/chat/completions "), "{what}: {answer:?}");
+        edge.settles();
+    }
+}
+
+#[test]
 fn an_answer_before_the_whole_body_leaves_no_connection_to_reuse() {
     let gateway = RawGateway::start(|upstream| {
         // The first request's body is never read; what comes next on this connection would be its rest.
