@@ -81,6 +81,12 @@ impl Outgoing {
         self.ended && self.written == self.bytes.len()
     }
 
+    /// Bytes of memory that wait to be filled or sent.
+    #[cfg(test)]
+    pub(super) fn buffered(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Sends on; ready when everything has left.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> Poll<Result<(), SendError>> {
         loop {
@@ -104,6 +110,8 @@ impl Outgoing {
             }
             self.laden = false;
             if self.ended {
+                // The answer may take long, and a piece is large.
+                (self.bytes, self.written) = (Vec::new(), 0);
                 return Poll::Ready(Ok(()));
             }
         }
