@@ -1,7 +1,8 @@
 //! A request on its way to a gateway: its head, and its body in the framing that the head tells.
 //!
-//! Invariants: head and first piece of the body leave in one send if the client has sent them so; the next piece is taken from the client only when the last one
-//! has left, so that a slow gateway slows the client down. It does not know what the head says beyond the framing.
+//! Invariants: head and first piece of the body leave in one send if the client has sent them so; the next piece is taken from
+//! the client only when the last one has left, so that a slow gateway slows the client down. It does not know what the head says
+//! beyond the framing.
 
 use std::fmt;
 use std::io::Write;
@@ -79,6 +80,12 @@ impl Outgoing {
         self.ended && self.written == self.bytes.len()
     }
 
+    /// Bytes of memory that wait to be filled or sent.
+    #[cfg(test)]
+    pub(super) fn buffered(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Sends on; ready when everything has left.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> Poll<Result<(), SendError>> {
         loop {
@@ -108,6 +115,8 @@ impl Outgoing {
             }
             self.laden = false;
             if self.ended {
+                // The answer may take long, and a piece is large.
+                (self.bytes, self.written) = (Vec::new(), 0);
                 return Poll::Ready(Ok(()));
             }
         }

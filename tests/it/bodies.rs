@@ -246,3 +246,173 @@ fn a_client_that_stops_reading_is_cut_and_takes_its_turn_with_it() {
     eventually("the connection is gone", Duration::from_secs(5), || edge.connections() == 0);
     edge.settles();
 }
+
+/// An answer that streams, without its end.
+const STREAM: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nearly\r\n";
+
+/// Reads on until the request's head and `text` behind it have come; gives everything.
+fn arrives(upstream: &mut crate::support::raw_gateway::Upstream, text: &str) -> Vec<u8> {
+    let mut seen = Vec::new();
+    while !crate::support::wire::contains(&seen, text) {
+        let bytes = upstream.bytes();
+        if bytes.is_empty() {
+            break;
+        }
+        seen.extend_from_slice(&bytes);
+    }
+    seen
+}
+
+#[test]
+fn a_body_is_sent_on_behind_an_answer_that_came_early() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let gateway = RawGateway::start(move |upstream| {
+        let mut seen = arrives(upstream, "first");
+        upstream.say(STREAM);
+        seen.extend_from_slice(&arrives(upstream, "0\r\n\r\n"));
+        upstream.say("4\r\nlate\r\n0\r\n\r\n");
+        // The test has ended when nobody listens.
+        let _ = tell.send(seen);
+        upstream.is_closed_by_the_edge();
+    });
+    let edge = TestEdge::in_front_of(config(), gateway.address());
+    let mut wire = Wire::connect(edge.address);
+    wire.send(format!("{}Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n", head("POST", CHAT, edge.token("alice"))));
+    wire.until("early");
+    wire.send("6\r\nsecond\r\n");
+    wire.send("0\r\n\r\n");
+    wire.until("0\r\n\r\n");
+    let seen = told.recv_timeout(Duration::from_secs(20)).expect("the gateway has read the request");
+    let seen = String::from_utf8(seen).expect("text");
+    let (head, body) = seen.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.to_ascii_lowercase().contains("transfer-encoding: chunked") && !head.contains("ontent-"), "{head}");
+    assert_eq!(body, "5\r\nfirst\r\n6\r\nsecond\r\n0\r\n\r\n");
+    edge.settles();
+    let idle = "botgate_upstream_connections{gateway=\"main\",state=\"idle\"}";
+    eventually("the connection is kept", Duration::from_secs(2), || edge.metric(idle) == Some(1.0));
+}
+
+#[test]
+fn a_client_that_leaves_its_body_ends_an_answer_that_came_early() {
+    for framing in ["Content-Length: 5000\r\n\r\nfirst", "Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let gateway = RawGateway::start(move |upstream| {
+            arrives(upstream, "first");
+            upstream.say(STREAM);
+            let _ = tell.send(upstream.is_closed_by_the_edge());
+        });
+        let edge = TestEdge::in_front_of(config(), gateway.address());
+        let mut wire = Wire::connect(edge.address);
+        wire.send(format!("{}{framing}", head("POST", CHAT, edge.token("alice"))));
+        wire.until("early");
+        let left = Instant::now();
+        drop(wire);
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true), "{framing}");
+        edge.settles();
+        assert!(left.elapsed() < Duration::from_secs(5), "{framing}: {:?}", left.elapsed());
+        let active = "botgate_upstream_connections{gateway=\"main\",state=\"active\"}";
+        assert_eq!(edge.metric(active), Some(0.0));
+    }
+}
+
+#[test]
+fn a_body_that_is_echoed_as_it_comes_passes_whole() {
+    const SIZE: usize = 8_000_000;
+    let gateway = RawGateway::start(|upstream| {
+        let seen = arrives(upstream, "\r\n\r\n");
+        let start = seen.windows(4).position(|window| window == b"\r\n\r\n").expect("a head") + 4;
+        upstream.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
+        upstream.say(&seen[start..]);
+        let mut echoed = seen.len() - start;
+        while echoed < SIZE {
+            let bytes = upstream.bytes();
+            if bytes.is_empty() || !upstream.try_say(&bytes) {
+                return;
+            }
+            echoed += bytes.len();
+        }
+        upstream.is_closed_by_the_edge();
+    });
+    let edge = TestEdge::in_front_of(config(), gateway.address());
+    let mut wire = Wire::connect(edge.address);
+    let body: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
+    let request =
+        [head("POST", CHAT, edge.token("alice")).as_bytes(), b"Content-Length: 8000000\r\n\r\n", &body].concat();
+    let mut sending = wire.stream().try_clone().expect("a socket can be cloned");
+    let sender = std::thread::spawn(move || std::io::Write::write_all(&mut sending, &request));
+    let answer = wire.answer();
+    sender.join().expect("it does not panic").expect("the edge takes the body");
+    assert!(answer.body == body);
+    edge.settles();
+}
+
+#[test]
+fn empty_bodies_are_framed_as_such() {
+    for (framing, expected, unexpected) in [
+        ("Content-Length: 0\r\n\r\n", "content-length: 0\r\n\r\n", "transfer-encoding"),
+        ("\r\n", "content-length: 0\r\n\r\n", "transfer-encoding"),
+        (
+            "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "content-length",
+        ),
+    ] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let gateway = RawGateway::start(move |upstream| {
+            let seen = arrives(upstream, if expected.contains("chunked") { "0\r\n\r\n" } else { "\r\n\r\n" });
+            upstream.say(json("200 OK", "{}"));
+            let _ = tell.send(seen);
+        });
+        let edge = TestEdge::in_front_of(config(), gateway.address());
+        let mut wire = Wire::connect(edge.address);
+        wire.send(format!("{}{framing}", head("POST", CHAT, edge.token("alice"))));
+        assert_eq!(wire.answer().status(), 200, "{framing}");
+        let seen = told.recv_timeout(Duration::from_secs(20)).expect("the gateway has read the request");
+        let seen = String::from_utf8(seen).expect("text").to_ascii_lowercase();
+        assert!(seen.ends_with(expected) && !seen.contains(unexpected), "{framing:?}: {seen}");
+        edge.settles();
+    }
+}
+
+#[test]
+fn a_client_that_asks_to_go_on_and_then_says_nothing_is_answered_408() {
+    let mut config = config();
+    config.deadlines.body = Duration::from_millis(500);
+    config.gateways[0].max_turns = 1;
+    let edge = TestEdge::with(config, |_| {});
+    for framing in ["Content-Length: 500", "Transfer-Encoding: chunked"] {
+        let mut wire = Wire::connect(edge.address);
+        wire.send(format!("{}Expect: 100-continue\r\n{framing}\r\n\r\n", head("POST", CHAT, edge.token("alice"))));
+        wire.until("HTTP/1.1 100 Continue\r\n\r\n");
+        assert_eq!(edge.turns.in_flight(), 1, "it has been admitted");
+        assert_eq!(wire.answer().status(), 408, "{framing}");
+        edge.settles();
+    }
+}
+
+#[test]
+fn a_gateway_that_does_not_read_is_left_at_the_deadline() {
+    for leaves in [false, true] {
+        let mut config = config();
+        config.deadlines.response_head = Duration::from_secs(2);
+        config.limits.max_body_bytes = 100_000_000;
+        let gateway = RawGateway::start(|_| std::thread::sleep(Duration::from_secs(8)));
+        let edge = TestEdge::in_front_of(config, gateway.address());
+        let wire = Wire::connect(edge.address);
+        let mut sending = wire.stream().try_clone().expect("a socket can be cloned");
+        let request = post(CHAT, edge.token("alice"), &body_of(50_000_000));
+        let sender = std::thread::spawn(move || std::io::Write::write_all(&mut sending, request.as_bytes()));
+        eventually("the turn runs", Duration::from_secs(5), || edge.turns.in_flight() == 1);
+        let since = Instant::now();
+        if leaves {
+            wire.stream().shutdown(std::net::Shutdown::Both).expect("a connection can be ended");
+        } else {
+            let mut wire = wire;
+            assert_eq!(wire.answer().status(), 504);
+        }
+        let _ = sender.join().expect("it does not panic");
+        edge.settles();
+        assert!(since.elapsed() < Duration::from_secs(6), "{leaves}: {:?}", since.elapsed());
+    }
+}

@@ -58,6 +58,13 @@ impl Upstream {
         self.reader.get_mut().write_all(bytes.as_ref()).is_ok()
     }
 
+    /// What comes next, as it comes; empty at the connection's end.
+    pub(crate) fn bytes(&mut self) -> Vec<u8> {
+        let bytes = self.reader.fill_buf().map(<[u8]>::to_vec).unwrap_or_default();
+        self.reader.consume(bytes.len());
+        bytes
+    }
+
     /// Waits for the edge to close the connection, at most 20 s.
     pub(crate) fn is_closed_by_the_edge(&mut self) -> bool {
         let _ = self.reader.get_ref().set_read_timeout(Some(Duration::from_secs(20)));
