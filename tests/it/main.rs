@@ -7,6 +7,7 @@ mod audit;
 mod bodies;
 mod commands;
 mod contract;
+mod disorder;
 mod fairness;
 mod hostile;
 mod map;
