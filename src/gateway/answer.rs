@@ -151,6 +151,11 @@ impl Answer {
             (None, true) => Framing::Chunked,
             (None, false) => Framing::Close,
         };
+        // What may still come on such a connection would be read as the next request's answer: the rest of a body without an end
+        // of its own, another protocol, a body where none may be (RFC 9110 section 8.6).
+        let unclear = status == StatusCode::SWITCHING_PROTOCOLS
+            || (status == StatusCode::NO_CONTENT && (chunked || declared.is_some_and(|length| length > 0)));
+        persistent &= framing != Framing::Close && !unclear;
         let answer = Answer { status, framing, persistent, head: Bytes::copy_from_slice(bytes), fields };
         Ok(Parsed::Head(Box::new(answer), length))
     }
@@ -299,6 +304,21 @@ mod tests {
             panic!("a head of HTTP/1.0")
         };
         assert!(!answer.is_persistent());
+    }
+
+    #[test]
+    fn a_connection_on_which_more_may_come_is_not_kept() {
+        for text in [
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n",
+            "HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\n",
+            "HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ] {
+            assert!(!Answer::of(text.as_bytes()).is_persistent(), "{text:?}");
+        }
+        for text in ["HTTP/1.1 204 None\r\n\r\n", "HTTP/1.1 304 Same\r\nContent-Length: 5\r\n\r\n"] {
+            assert!(Answer::of(text.as_bytes()).is_persistent(), "{text:?}");
+        }
     }
 
     #[test]

@@ -427,7 +427,7 @@ mod tests {
         for (text, expected) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", (200, "hello", true)),
             ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", (200, "", true)),
-            ("HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\n", (204, "", true)),
+            ("HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\n", (204, "", false)),
             ("HTTP/1.1 304 Same\r\nTransfer-Encoding: chunked\r\n\r\n", (304, "", true)),
             ("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", (200, "x", false)),
             (

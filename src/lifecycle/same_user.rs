@@ -75,12 +75,18 @@ pub(super) fn listener_uid(url: &crate::config::GatewayUrl) -> Option<u32> {
     any
 }
 
+/// The kernel's word for a listening socket.
+const LISTENING: &str = "0A";
+
 /// The listening sockets of a table. The kernel tells them before all others, of which an edge has thousands; these are not
 /// read.
 fn listeners(path: &str) -> Vec<(IpAddr, u16, u32)> {
     let Ok(table) = File::open(path) else { return Vec::new() };
     let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
-    lines.map_while(|line| listener(&line)).collect()
+    lines
+        .take_while(|line| line.split_ascii_whitespace().nth(3) == Some(LISTENING))
+        .filter_map(|line| listener(&line))
+        .collect()
 }
 
 /// Address, port and user of one line of the table, if it is a listening socket.
@@ -89,7 +95,7 @@ fn listener(line: &str) -> Option<(IpAddr, u16, u32)> {
     let local = fields.nth(1)?;
     let state = fields.nth(1)?;
     let uid = fields.nth(3)?.parse().ok()?;
-    if state != "0A" {
+    if state != LISTENING {
         return None;
     }
     let (address, port) = local.split_once(':')?;

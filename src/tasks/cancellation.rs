@@ -67,6 +67,9 @@ impl Cancellation {
 
     /// Runs a future until it ends or the signal is given; `None` when that came first.
     pub async fn run_until_cancelled<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        if self.is_cancelled() {
+            return None;
+        }
         let (mut future, mut cancelled) = (std::pin::pin!(future), std::pin::pin!(self.cancelled()));
         std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
@@ -147,5 +150,6 @@ mod tests {
         assert_eq!(cancellation.run_until_cancelled(std::future::ready(1)).await, Some(1));
         cancellation.cancel();
         assert_eq!(cancellation.run_until_cancelled(std::future::pending::<()>()).await, None);
+        assert_eq!(cancellation.run_until_cancelled(std::future::ready(1)).await, None);
     }
 }
