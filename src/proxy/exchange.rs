@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::tasks::Cancellation;
 use http::{HeaderValue, Method, StatusCode};
 
 use super::Worker;
@@ -20,7 +19,7 @@ use crate::gateway::request_body::BodyProgress;
 use crate::gateway::runs::{FollowSlot, RunEnd, RunWatch};
 use crate::identity::Person;
 use crate::names::Identifier;
-use crate::tasks::Tasks;
+use crate::tasks::{Cancellation, Tasks};
 use crate::telemetry::access::AccessRecord;
 use crate::telemetry::audit::{
     ActionRecord, ActionSlot, Actor, AuditSlots, CloseRecord, OpenRecord, OpenTurn, Outcome, RefusalRecord,
@@ -155,7 +154,7 @@ impl Exchange {
         self.permit.take()
     }
 
-    /// Where the request body's fate can be read.
+    /// Where to read how much of the request body has been taken.
     pub fn sends(&mut self, body: Option<Arc<BodyProgress>>) {
         self.body = body;
     }

@@ -108,7 +108,7 @@ impl Gate {
 }
 
 async fn serve(worker: &Arc<Worker>, peer: &Peer, parts: request::Parts, body: Incoming) -> Response<EdgeBody> {
-    let unread = forward::has_body(&body, &parts.headers);
+    let unread = engine::has_body(&body, &parts.headers);
     let request_id = worker.request_ids.next();
     let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, peer.address, parts.method.clone()));
     let (grant, asked, kind) = match decide(worker, &mut exchange, &parts) {
@@ -130,13 +130,14 @@ async fn serve(worker: &Arc<Worker>, peer: &Peer, parts: request::Parts, body: I
             let (worker, peer) = (worker.clone(), peer.clone());
             let tasks = worker.tasks.clone();
             let passing = async move {
-                let head = PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text };
+                let head =
+                    PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text, has_body: unread };
                 pass(&worker, exchange, head, body).await
             };
             Box::pin(run_start::detached(&tasks, passing)).await
         }
         RouteKind::Read | RouteKind::Change | RouteKind::Turn => {
-            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text };
+            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text, has_body: unread };
             pass(worker, exchange, head, body).await
         }
     }
@@ -149,6 +150,7 @@ struct PassingHead<'r> {
     grant: &'r Grant,
     kind: RouteKind,
     peer: &'r HeaderValue,
+    has_body: bool,
 }
 
 /// What the decisions before admission came to.
@@ -202,7 +204,7 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
 /// Rewrites and forwards an admitted request.
 async fn pass(worker: &Worker, exchange: Box<Exchange>, head: PassingHead<'_>, body: Incoming) -> Response<EdgeBody> {
     let edge = worker.edge.parts();
-    let unread = forward::has_body(&body, &head.parts.headers);
+    let unread = head.has_body;
     let body = RequestBody::new(body, edge.limits.max_body_bytes, edge.deadlines.body);
     match forward::forward(worker, head, body, exchange).await {
         Ok(response) => response,
