@@ -49,6 +49,8 @@ pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) 
     });
     let connection = http1::Builder::new()
         .header_read_timeout(None)
+        // The socket is watched for a client that leaves; looking here would take a second buffer for each request.
+        .half_close(true)
         // One plain send: gathering head and body costs the system more than copying a short body.
         .writev(false)
         .max_buf_size(HEAD_MAX_BYTES)
