@@ -44,10 +44,11 @@ impl Encrypted {
         Encrypted { tls, pace }
     }
 
-    /// Decrypts what has come while an engine does not read, so that its client's leaving is seen behind it.
+    /// Decrypts what has come while an engine does not read, as far as the session has room for it, so that its client's leaving
+    /// is seen behind it.
     fn look_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let (socket, session) = self.tls.get_mut();
-        while session.wants_read() {
+        loop {
             match session.read_tls(&mut Blocking { socket, cx }) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {
@@ -57,11 +58,11 @@ impl Encrypted {
                         return Ok(());
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                // The session is full, or there is nothing more yet.
+                Err(error) if matches!(error.kind(), io::ErrorKind::Other | io::ErrorKind::WouldBlock) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
 }
 

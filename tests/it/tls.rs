@@ -269,8 +269,9 @@ fn a_client_that_leaves_takes_its_stream_along_however_it_leaves() {
         [("", false), ("", true), (&*pipelined, false), (&*pipelined, true)].iter().enumerate()
     {
         let mut wire = connect(&edge, &authority);
-        wire.send(post(CHAT, edge.token("bob"), &chat("SILENCE:40", true)) + further);
+        wire.send(post(CHAT, edge.token("bob"), &chat("SILENCE:40", true)));
         wire.until("I am bot-bob");
+        wire.send(further);
         match told {
             true => wire.close_notify(),
             false => wire.end_writing(),

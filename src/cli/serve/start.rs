@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::tasks::Cancellation;
 use tokio::net::TcpListener;
 
 use super::ServeError;
@@ -20,7 +19,7 @@ use crate::listener::tls::Tls;
 use crate::listener::{self, DataPath};
 use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes};
 use crate::store::{DataDirLock, RunRow};
-use crate::tasks::Tasks;
+use crate::tasks::{Cancellation, Tasks};
 use crate::telemetry::access::AccessLog;
 
 /// Longest wait for control work to end, and for the last records to reach the disk.
