@@ -33,7 +33,7 @@ impl Bench {
                 let at = (place + round as usize) % subjects.len();
                 let (proxy, wrk) = &subjects[at];
                 let mut sample = Sample::new(Scenario::Sessions, SESSIONS[at], round);
-                sample.counts(proxy, || self.forwarded(false, || wrk.drive(proxy.address, self.args.time())))?;
+                sample.counts(proxy, || self.forwarded(false, || wrk.drive(&proxy.url(), self.args.time())))?;
                 self.upstream.approves()?;
                 samples.push(sample);
             }
@@ -57,7 +57,7 @@ impl Bench {
         let wrk = Wrk::new(&dir, "requests", requests, false)?;
         let first = Ask::Models.request("", tokens.first().map_or("", String::as_str));
         let proxy = Proxy::of(&botgate, &dir, &first)?;
-        wrk.drive(proxy.address, WARM_UP)?;
+        wrk.drive(&proxy.url(), WARM_UP)?;
         Ok((proxy, wrk))
     }
 
@@ -72,7 +72,7 @@ impl Bench {
             holds: person.profile.as_str().to_owned(),
         });
         let open = OpenLoop { per_second: OPEN_PER_SECOND, prepared: prepared.collect() };
-        let proxy = Proxy::start(crate::peers::Peer::Botgate, &self.ground)?;
+        let proxy = Proxy::start(crate::peers::Peer::Botgate, &self.ground, false)?;
         let Some(edge) = proxy.edge() else { return Err(Trouble::new("botgate has no admin socket")) };
         open.drive(proxy.address, WARM_UP)?;
         let mut samples = Vec::new();

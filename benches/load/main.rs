@@ -28,7 +28,7 @@ use std::time::Instant;
 use clap::Parser;
 
 use args::Args;
-use peers::{Botgate, Ground};
+use peers::{Botgate, Certificate, Ground};
 use results::Results;
 use rounds::Bench;
 use scenarios::Drive;
@@ -49,6 +49,7 @@ fn main() -> ExitCode {
 /// Measures and tells; false when a target was missed and that is to be a failure.
 fn run(args: Args) -> Outcome<bool> {
     process::raise_open_files();
+    botgate::listener::tls::install_provider();
     let dir = tempfile::tempdir()?;
     let cores = std::thread::available_parallelism()?.get();
     let mut people = people::invite()?;
@@ -61,7 +62,9 @@ fn run(args: Args) -> Outcome<bool> {
     }
     people.iter_mut().zip(tokens).for_each(|(person, token)| person.token = token);
     let pingora = args.pingora.clone();
-    let ground = Ground { people, upstream: upstream.address(), cores, dir: dir.path().to_owned(), pingora, botgate };
+    let certificate = Certificate::make(dir.path())?;
+    let (address, dir) = (upstream.address(), dir.path().to_owned());
+    let ground = Ground { people, upstream: address, cores, dir, pingora, certificate, botgate };
     let bench = Bench { args, upstream, ground };
     let (since, mut samples) = (Instant::now(), Vec::new());
     for scenario in bench.args.scenarios() {

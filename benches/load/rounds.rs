@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::args::Args;
-use crate::drivers::{CONNECTIONS, Driven, Idle, OpenLoop, Prepared, Streams, Wrk, call};
+use crate::drivers::{CONNECTIONS, Driven, H2load, Handshakes, Idle, OpenLoop, Prepared, Streams, UNDER_WAY, Wrk};
 use crate::peers::{Ground, Peer, Proxy};
 use crate::people::{Ask, stranger};
 use crate::scenarios::{Drive, OPEN_PER_SECOND, STREAMS, Scenario};
@@ -50,6 +50,8 @@ pub struct Bench {
 enum Client {
     Closed(Wrk),
     Open(OpenLoop),
+    Multiplexed(H2load),
+    Handshakes(Handshakes),
     Streams,
     Idle,
 }
@@ -62,10 +64,17 @@ impl Bench {
     pub fn compare(&self, scenario: Scenario) -> Outcome<Vec<Sample>> {
         let has_direct = matches!(scenario.drive(), Drive::Open(_));
         let peers = [Peer::Direct, Peer::Nginx, Peer::Haproxy, Peer::Pingora, Peer::Botgate];
-        let peers = peers.into_iter().filter(|peer| self.args.measures(*peer) && (has_direct || *peer != Peer::Direct));
+        let encrypted = scenario.is_encrypted();
+        // The Pingora peer is built without TLS.
+        let is_there = |peer: Peer| match peer {
+            Peer::Direct => has_direct,
+            Peer::Pingora => !encrypted,
+            Peer::Nginx | Peer::Haproxy | Peer::Botgate => true,
+        };
+        let peers = peers.into_iter().filter(|peer| self.args.measures(*peer) && is_there(*peer));
         let mut subjects = Vec::new();
         for peer in peers {
-            let proxy = Proxy::start(peer, &self.ground)?;
+            let proxy = Proxy::start(peer, &self.ground, encrypted)?;
             self.does_the_job(&proxy)?;
             let client = self.client(scenario.drive(), &proxy)?;
             self.warm_up(&proxy, &client)?;
@@ -105,7 +114,7 @@ impl Bench {
             ("no token", Ask::Models.request("", ""), 401),
         ];
         for (what, request, status) in cases {
-            let answer = call(proxy.address, &request)?;
+            let answer = proxy.call(&request)?;
             if answer.status != status || (status == 200 && !answer.body.contains(last.profile.as_str())) {
                 let name = proxy.peer.name();
                 return Err(Trouble::new(format!("{name} answers {what} with {}: {}", answer.status, answer.body)));
@@ -132,6 +141,15 @@ impl Bench {
                 });
                 Client::Open(OpenLoop { per_second: OPEN_PER_SECOND, prepared: prepared.collect() })
             }
+            Drive::Multiplexed => {
+                // h2load gives all its requests the same lines, so they are one person's.
+                let request = people.first().map(|person| proxy.request(Ask::Models, person)).unwrap_or_default();
+                Client::Multiplexed(H2load::new(&self.ground.dir, &request)?)
+            }
+            Drive::Handshakes => {
+                let requests = people.iter().map(|person| proxy.request(Ask::Models, person)).collect();
+                Client::Handshakes(Handshakes { client: self.ground.certificate.client.clone(), requests })
+            }
             Drive::Streams => Client::Streams,
             Drive::Idle | Drive::Sessions | Drive::Creations => Client::Idle,
         })
@@ -139,13 +157,15 @@ impl Bench {
 
     fn warm_up(&self, proxy: &Proxy, client: &Client) -> Outcome<()> {
         match client {
-            Client::Closed(wrk) => wrk.drive(proxy.address, WARM_UP).map(drop),
+            Client::Closed(wrk) => wrk.drive(&proxy.url(), WARM_UP).map(drop),
+            Client::Multiplexed(load) => load.drive(proxy.address, WARM_UP).map(drop),
+            Client::Handshakes(handshakes) => handshakes.drive(proxy.address, WARM_UP).map(drop),
             Client::Open(open) => open.drive(proxy.address, WARM_UP).map(drop),
             // Memory is read against what a proxy takes once it has worked.
             Client::Streams | Client::Idle => {
                 let drive = Drive::Closed { ask: Ask::Turn, refused: false };
                 let Client::Closed(wrk) = self.client(drive, proxy)? else { return Ok(()) };
-                wrk.drive(proxy.address, WARM_UP).map(drop)
+                wrk.drive(&proxy.url(), WARM_UP).map(drop)
             }
         }
     }
@@ -155,10 +175,16 @@ impl Bench {
         match client {
             Client::Closed(wrk) => {
                 let refused = matches!(scenario.drive(), Drive::Closed { refused: true, .. });
-                sample.counts(proxy, || self.forwarded(refused, || wrk.drive(proxy.address, self.args.time())))?;
+                sample.counts(proxy, || self.forwarded(refused, || wrk.drive(&proxy.url(), self.args.time())))?;
             }
             Client::Open(open) => {
                 sample.counts(proxy, || self.forwarded(false, || open.drive(proxy.address, self.args.time())))?;
+            }
+            Client::Multiplexed(load) => {
+                sample.counts(proxy, || self.forwarded(false, || load.drive(proxy.address, self.args.time())))?;
+            }
+            Client::Handshakes(handshakes) => {
+                sample.counts(proxy, || self.forwarded(false, || handshakes.drive(proxy.address, self.args.time())))?;
             }
             Client::Streams => self.stream(proxy, &mut sample)?,
             Client::Idle => self.idle(proxy, &mut sample)?,
@@ -172,8 +198,8 @@ impl Bench {
         let before = self.upstream.requests();
         let driven = drive()?;
         let seen = self.upstream.requests() - before;
-        // At its end wrk leaves what is under way, and of what just came it counts not everything.
-        let wanted = if refused { 0..=0 } else { driven.units..=driven.units + 2 * CONNECTIONS };
+        // At their end the clients leave what is under way, and of what just came they count not everything.
+        let wanted = if refused { 0..=0 } else { driven.units..=driven.units + 2 * CONNECTIONS.max(UNDER_WAY) };
         match wanted.contains(&seen) {
             true => Ok(driven),
             false => Err(Trouble::new(format!("{} answers, but {seen} requests at the upstream", driven.units))),

@@ -20,6 +20,12 @@ pub enum Scenario {
     OpenGet,
     /// 4,000 plain chat turns a second.
     OpenTurn,
+    /// 64 kept-alive connections over TLS 1.3, GET /v1/models.
+    TlsGet,
+    /// 8 connections of HTTP/2 over TLS with 32 streams each, GET /v1/models.
+    Http2Get,
+    /// A full handshake of TLS 1.3 and one GET on each connection.
+    Handshakes,
     /// 10,000 idle connections.
     Idle,
     /// botgate with 1,000,000 sessions and with 1,000.
@@ -37,6 +43,10 @@ pub enum Drive {
         refused: bool,
     },
     Open(Ask),
+    /// h2load's closed loop.
+    Multiplexed,
+    /// A connection for each request.
+    Handshakes,
     Streams,
     Idle,
     /// botgate with many sessions, beside itself with few.
@@ -71,12 +81,14 @@ impl Scenario {
     /// How it drives.
     pub fn drive(self) -> Drive {
         match self {
-            Scenario::Http1Get => Drive::Closed { ask: Ask::Models, refused: false },
+            Scenario::Http1Get | Scenario::TlsGet => Drive::Closed { ask: Ask::Models, refused: false },
             Scenario::Http1Turn => Drive::Closed { ask: Ask::Turn, refused: false },
             Scenario::Refusals => Drive::Closed { ask: Ask::Models, refused: true },
             Scenario::Sse => Drive::Streams,
             Scenario::OpenGet => Drive::Open(Ask::Models),
             Scenario::OpenTurn => Drive::Open(Ask::Turn),
+            Scenario::Http2Get => Drive::Multiplexed,
+            Scenario::Handshakes => Drive::Handshakes,
             Scenario::Idle => Drive::Idle,
             Scenario::Sessions => Drive::Sessions,
             Scenario::Creations => Drive::Creations,
@@ -92,16 +104,25 @@ impl Scenario {
             Scenario::Sse => "1,000 streams of 10 events/s",
             Scenario::OpenGet => "4,000 GET/s",
             Scenario::OpenTurn => "4,000 chat turns/s",
+            Scenario::TlsGet => "TLS: 64 connections, GET",
+            Scenario::Http2Get => "HTTP/2 over TLS: 8 connections × 32 streams, GET",
+            Scenario::Handshakes => "TLS: full handshake and GET",
             Scenario::Idle => "10,000 idle connections",
             Scenario::Sessions => "1,000,000 sessions instead of 1,000",
             Scenario::Creations => "10,000 sessions made a second beside 4,000 GET/s",
         }
     }
 
+    /// Whether clients speak TLS.
+    pub fn is_encrypted(self) -> bool {
+        matches!(self, Scenario::TlsGet | Scenario::Http2Get | Scenario::Handshakes)
+    }
+
     /// What a unit of it is.
     pub fn unit(self) -> &'static str {
         match self {
             Scenario::Sse => "event",
+            Scenario::Handshakes => "connection",
             _ => "request",
         }
     }
@@ -114,6 +135,9 @@ impl Scenario {
             Scenario::Refusals => of(1.05, 1.00),
             Scenario::Sse => of(1.10, 1.20),
             Scenario::OpenGet => of(0.90, 0.90),
+            Scenario::TlsGet => of(0.80, 0.80),
+            Scenario::Http2Get => Targets { to_nginx: None, to_haproxy: Some(0.90) },
+            Scenario::Handshakes => Targets { to_nginx: Some(0.60), to_haproxy: None },
             Scenario::Http1Turn | Scenario::OpenTurn => Targets { to_nginx: Some(1.25), to_haproxy: None },
             Scenario::Idle | Scenario::Sessions | Scenario::Creations => Targets::default(),
         }

@@ -1,6 +1,8 @@
 //! The clients: wrk for closed loops, and clients of our own for what wrk cannot do.
 
 mod creations;
+mod h2load;
+mod handshakes;
 mod idle;
 mod open_loop;
 mod sse;
@@ -8,9 +10,14 @@ mod wrk;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
 pub use creations::Creations;
+pub use h2load::{H2load, UNDER_WAY};
+pub use handshakes::Handshakes;
 pub use idle::Idle;
 pub use open_loop::{OpenLoop, Prepared};
 pub use sse::Streams;
@@ -53,8 +60,23 @@ fn connect(address: SocketAddr) -> Outcome<TcpStream> {
     Ok(stream)
 }
 
+/// The same over TLS.
+///
+/// # Errors
+/// Nobody answers.
+pub fn call_encrypted(address: SocketAddr, client: &Arc<ClientConfig>, request: &str) -> Outcome<Answer> {
+    exchange(&mut encrypted(address, client)?, request)
+}
+
+fn encrypted(address: SocketAddr, client: &Arc<ClientConfig>) -> Outcome<StreamOwned<ClientConnection, TcpStream>> {
+    let name = address.ip().into();
+    let session = ClientConnection::new(Arc::clone(client), name);
+    let session = session.map_err(|error| Trouble::new(format!("no TLS: {error}")))?;
+    Ok(StreamOwned::new(session, connect(address)?))
+}
+
 /// Sends one request, and reads its answer.
-fn exchange(stream: &mut TcpStream, request: &str) -> Outcome<Answer> {
+fn exchange(stream: &mut (impl Read + Write), request: &str) -> Outcome<Answer> {
     stream.write_all(request.as_bytes())?;
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];

@@ -1,7 +1,6 @@
 //! wrk: so many connections, each with its next request as soon as the last one is answered.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -37,17 +36,17 @@ impl Wrk {
         Ok(Wrk { script, requests: file, refused })
     }
 
-    /// Drives a proxy.
+    /// Drives a proxy, with TLS when its URL says so.
     ///
     /// # Errors
     /// wrk cannot be run, or an answer was not what it had to be.
-    pub fn drive(&self, address: SocketAddr, time: Duration) -> Outcome<Driven> {
+    pub fn drive(&self, url: &str, time: Duration) -> Outcome<Driven> {
         let done = Command::new("wrk")
             .args(["--threads", "2", "--connections", &CONNECTIONS.to_string()])
             .args(["--duration", &format!("{}s", time.as_secs().max(1)), "--timeout", "10s"])
             .arg("--script")
             .arg(&self.script)
-            .arg(format!("http://{address}/"))
+            .arg(url)
             .arg("--")
             .arg(&self.requests)
             .output()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Peer, Proxy, START, lines, written};
+use super::{Certificate, Peer, Proxy, START, lines, written};
 use crate::drivers::call;
 use crate::people::{HOST, Person};
 use crate::process::Child;
@@ -68,18 +68,28 @@ impl Botgate {
     }
 
     /// Starts it, and waits until its gateway is proved.
-    pub(super) fn start(&self, dir: &Path) -> Outcome<Proxy> {
+    pub(super) fn start(&self, certificate: Option<&Certificate>, dir: &Path) -> Outcome<Proxy> {
         let output = dir.join("output");
-        let config = self.config();
+        let config = match certificate {
+            None => self.config(),
+            Some(certificate) => self.encrypted(certificate)?,
+        };
         let mut child = Child::start(Path::new(BINARY), &["serve", "--config", &config].map(str::to_owned), output)?;
         let since = Instant::now();
         loop {
             let told = child.output();
             let address = |what| told.lines().find_map(|line| line.strip_prefix(what)?.parse::<SocketAddr>().ok());
-            if let Some((address, metrics)) = address("listening on http://").zip(address("metrics on http://")) {
+            let listening = address("listening on http://").or_else(|| address("listening on https://"));
+            if let Some((address, metrics)) = listening.zip(address("metrics on http://")) {
                 let edge = Edge { metrics, data: self.dir.join("data") };
                 if edge.asks("/readyz")?.0 == 200 {
-                    return Ok(Proxy { peer: Peer::Botgate, address, child: Some(child), edge: Some(edge) });
+                    return Ok(Proxy {
+                        peer: Peer::Botgate,
+                        address,
+                        child: Some(child),
+                        edge: Some(edge),
+                        client: None,
+                    });
                 }
             }
             if !child.is_running() || since.elapsed() > START {
@@ -87,6 +97,15 @@ impl Botgate {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// A configuration beside the usual one, with TLS.
+    fn encrypted(&self, certificate: &Certificate) -> Outcome<String> {
+        let usual = self.config();
+        let text = std::fs::read_to_string(&usual).map_err(Trouble::with(&usual))?;
+        let (file, key) = (certificate.certificate.display(), certificate.key.display());
+        let tls = format!("[listen]\ntls = [{{ certificate = \"{file}\", key = \"{key}\" }}]\n");
+        Ok(written(&self.dir, "encrypted.toml", &text.replace("[listen]\n", &tls))?.display().to_string())
     }
 
     fn config(&self) -> String {

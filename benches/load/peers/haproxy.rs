@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::{Ground, Peer, Proxy, REFUSAL, free_address, lines, written};
+use super::{Certificate, Ground, Peer, Proxy, REFUSAL, free_address, lines, written};
 use crate::process::Child;
 use crate::trouble::Outcome;
 
-pub(super) fn start(ground: &Ground, dir: &Path) -> Outcome<Proxy> {
+pub(super) fn start(ground: &Ground, certificate: Option<&Certificate>, dir: &Path) -> Outcome<Proxy> {
     let address = free_address()?;
     let people = &ground.people;
     let profiles = lines(people, |person| format!("{} {}", person.token, person.profile.as_str()));
@@ -14,6 +14,9 @@ pub(super) fn start(ground: &Ground, dir: &Path) -> Outcome<Proxy> {
     let (profiles, keys) = (written(dir, "profiles.map", &profiles)?, written(dir, "keys.map", &keys)?);
     let (profiles, keys) = (profiles.display(), keys.display());
     let (cores, upstream) = (ground.cores, ground.upstream);
+    let tls = certificate.map_or_else(String::new, |certificate| {
+        format!(" ssl crt {} alpn h2,http/1.1 ssl-min-ver TLSv1.2", certificate.both.display())
+    });
     let refusal = format!(
         "http-request return status 401 content-type application/json hdr WWW-Authenticate Bearer hdr Cache-Control no-store string '{REFUSAL}'"
     );
@@ -31,7 +34,7 @@ defaults
   timeout http-request 10s
   timeout http-keep-alive 75s
 frontend edge
-  bind {address} shards by-thread backlog 4096
+  bind {address} shards by-thread backlog 4096{tls}
   http-request set-var(txn.profile) http_auth_bearer,map_str({profiles})
   {refusal} unless {{ var(txn.profile) -m found }}
   {refusal} if {{ path_beg /p/ }} !{{ path,field(3,/),strcmp(txn.profile) eq 0 }}

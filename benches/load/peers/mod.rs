@@ -1,19 +1,23 @@
 //! The proxies that are compared: how each is configured for the job, started and stopped.
 
 mod botgate;
+mod certificate;
 mod haproxy;
 mod nginx;
 mod pingora;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use rustls::ClientConfig;
 
 pub use botgate::{Botgate, Edge};
+pub use certificate::Certificate;
 
-use crate::drivers::call;
+use crate::drivers::{Answer, call, call_encrypted};
 use crate::people::{Ask, Person};
 use crate::process::{Child, cpu_ns, memory_kib};
 use crate::trouble::{Outcome, Trouble};
@@ -57,6 +61,7 @@ pub struct Ground {
     /// For configuration files and outputs.
     pub dir: PathBuf,
     pub pingora: PathBuf,
+    pub certificate: Certificate,
     pub botgate: Botgate,
 }
 
@@ -67,23 +72,27 @@ pub struct Proxy {
     pub address: SocketAddr,
     child: Option<Child>,
     edge: Option<Edge>,
+    // For clients that speak TLS.
+    client: Option<Arc<ClientConfig>>,
 }
 
 impl Proxy {
-    /// Starts a proxy, and waits until it serves.
+    /// Starts a proxy, which speaks TLS or does not, and waits until it serves.
     ///
     /// # Errors
     /// It cannot be started, or does not serve in time.
-    pub fn start(peer: Peer, ground: &Ground) -> Outcome<Self> {
+    pub fn start(peer: Peer, ground: &Ground, encrypted: bool) -> Outcome<Self> {
+        let certificate = encrypted.then_some(&ground.certificate);
         let dir = ground.dir.join(peer.name());
         std::fs::create_dir_all(&dir)?;
         let mut proxy = match peer {
-            Peer::Direct => Proxy { peer, address: ground.upstream, child: None, edge: None },
-            Peer::Nginx => nginx::start(ground, &dir)?,
-            Peer::Haproxy => haproxy::start(ground, &dir)?,
+            Peer::Direct => Proxy { peer, address: ground.upstream, child: None, edge: None, client: None },
+            Peer::Nginx => nginx::start(ground, certificate, &dir)?,
+            Peer::Haproxy => haproxy::start(ground, certificate, &dir)?,
             Peer::Pingora => pingora::start(ground, &dir)?,
-            Peer::Botgate => ground.botgate.start(&dir)?,
+            Peer::Botgate => ground.botgate.start(certificate, &dir)?,
         };
+        proxy.client = certificate.map(|certificate| certificate.client.clone());
         if let Some(first) = ground.people.first() {
             proxy.awaits(&proxy.request(Ask::Models, first))?;
         }
@@ -95,13 +104,13 @@ impl Proxy {
     /// # Errors
     /// It cannot be started, or does not serve in time.
     pub fn of(botgate: &Botgate, dir: &Path, request: &str) -> Outcome<Self> {
-        let mut proxy = botgate.start(dir)?;
+        let mut proxy = botgate.start(None, dir)?;
         proxy.awaits(request)?;
         Ok(proxy)
     }
 
     fn with(peer: Peer, address: SocketAddr, child: Child) -> Self {
-        Proxy { peer, address, child: Some(child), edge: None }
+        Proxy { peer, address, child: Some(child), edge: None, client: None }
     }
 
     fn awaits(&mut self, request: &str) -> Outcome<()> {
@@ -113,7 +122,7 @@ impl Proxy {
             {
                 return Err(Trouble::new(format!("{} does not start: {}", self.peer.name(), child.output())));
             }
-            match call(self.address, request) {
+            match self.call(request) {
                 Ok(answer) if answer.status == 200 => return Ok(()),
                 Ok(answer) => last = format!("{} {}", answer.status, answer.body),
                 Err(trouble) => last = trouble.to_string(),
@@ -122,6 +131,23 @@ impl Proxy {
         }
         let output = self.child.as_ref().map(Child::output).unwrap_or_default();
         Err(Trouble::new(format!("{} does not serve: {last}\n{output}", self.peer.name())))
+    }
+
+    /// Sends one request on a connection of its own, and reads its answer.
+    ///
+    /// # Errors
+    /// Nobody answers.
+    pub fn call(&self, request: &str) -> Outcome<Answer> {
+        match &self.client {
+            None => call(self.address, request),
+            Some(client) => call_encrypted(self.address, client, request),
+        }
+    }
+
+    /// Where it is, for clients that are told by URL.
+    pub fn url(&self) -> String {
+        let scheme = if self.client.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}/", self.address)
     }
 
     /// A person's request, as this proxy's clients send it.

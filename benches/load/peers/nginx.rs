@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::{Ground, Peer, Proxy, REFUSAL, free_address, lines, written};
+use super::{Certificate, Ground, Peer, Proxy, REFUSAL, free_address, lines, written};
 use crate::process::Child;
 use crate::trouble::Outcome;
 
-pub(super) fn start(ground: &Ground, dir: &Path) -> Outcome<Proxy> {
+pub(super) fn start(ground: &Ground, certificate: Option<&Certificate>, dir: &Path) -> Outcome<Proxy> {
     let address = free_address()?;
     let people = &ground.people;
     let profiles = lines(people, |person| format!("\"Bearer {}\" {};", person.token, person.profile.as_str()));
@@ -16,6 +16,17 @@ pub(super) fn start(ground: &Ground, dir: &Path) -> Outcome<Proxy> {
     // The workers read nothing of their own; the temporary paths are this user's.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     let (cores, upstream, dir_text) = (ground.cores, ground.upstream, dir.display());
+    let (flags, tls) = match certificate {
+        None => ("", String::new()),
+        Some(Certificate { certificate, key, .. }) => (
+            " ssl http2",
+            format!(
+                "ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.2 TLSv1.3;",
+                certificate.display(),
+                key.display()
+            ),
+        ),
+    };
     let refusal = format!(
         "add_header WWW-Authenticate Bearer always; add_header Cache-Control no-store always; return 401 '{REFUSAL}';"
     );
@@ -74,7 +85,8 @@ http {{
   proxy_set_header Proxy-Connection "";
   proxy_set_header Proxy-Authorization "";
   server {{
-    listen {address} reuseport backlog=4096;
+    listen {address}{flags} reuseport backlog=4096;
+    {tls}
     location /v1/ {{
       if ($profile = "") {{ {refusal} }}
       proxy_pass http://gateway/p/$profile$request_uri;
