@@ -181,7 +181,12 @@ fn show(reason: Reason) -> Shown {
         Reason::Expectation => {
             shown(StatusCode::EXPECTATION_FAILED, REQUEST, "expectation_failed", "Only 100-continue can be expected.")
         }
-        Reason::QueueFull | Reason::QueueTimeout | Reason::ConnectionLimit => later(
+        // The last three end a connection and are never an answer.
+        Reason::QueueFull
+        | Reason::QueueTimeout
+        | Reason::ConnectionLimit
+        | Reason::HandshakeLimit
+        | Reason::FrameFlood => later(
             StatusCode::TOO_MANY_REQUESTS,
             LIMIT,
             "rate_limit_exceeded",
