@@ -226,9 +226,9 @@ fn limits(section: &mut Section<'_>) -> Limits {
         connections: section.count("connections", 1..=1_000_000, 20_000),
         connections_per_address: section.count("connections_per_address", 1..=1_000_000, 1_000),
         max_body_bytes: section.integer("max_body_bytes", 1..=1_000_000_000).unwrap_or(10_000_000),
+        requests_per_second_per_person: section.rate("requests_per_second_per_person"),
+        requests_per_second_per_address: section.rate("requests_per_second_per_address"),
     };
-    section.not_yet("requests_per_second_per_person");
-    section.not_yet("requests_per_second_per_address");
     section.finish();
     limits
 }

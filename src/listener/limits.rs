@@ -1,4 +1,4 @@
-//! Bounds on connections: all together, and per address.
+//! Bounds on connections: all together, and per address (IPv6: per /64).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+
+use crate::proxy::Subscriber;
 
 /// The bounds and what is open. Clones are handles on the same counts.
 #[derive(Debug, Clone)]
@@ -17,14 +19,14 @@ struct Counts {
     per_address: usize,
     open: AtomicUsize,
     // Holds only addresses with an open connection, so `total` bounds it.
-    by_address: DashMap<IpAddr, usize>,
+    by_address: DashMap<Subscriber, usize>,
 }
 
 /// One connection's place; dropping it gives the place back.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     counts: Arc<Counts>,
-    address: IpAddr,
+    address: Subscriber,
 }
 
 impl ConnectionLimits {
@@ -35,7 +37,7 @@ impl ConnectionLimits {
 
     /// A place for a connection from this address; `None` when there is none.
     pub fn admit(&self, address: IpAddr) -> Option<ConnectionPermit> {
-        let counts = &self.0;
+        let (counts, address) = (&self.0, Subscriber::of(address));
         let mut here = counts.by_address.entry(address).or_insert(0);
         let full = *here >= counts.per_address
             || counts
@@ -90,6 +92,14 @@ mod tests {
         drop((first, third));
         assert_eq!(limits.open(), 1);
         assert!(limits.admit(a).is_some());
-        assert!(!limits.0.by_address.contains_key(&b));
+        assert!(!limits.0.by_address.contains_key(&Subscriber::of(b)));
+    }
+    #[test]
+    fn whoever_has_one_address_of_an_ipv6_network_has_them_all() {
+        let limits = ConnectionLimits::new(10, 2);
+        let from = |text: &str| limits.admit(text.parse().unwrap());
+        let _held = (from("2001:db8::1").unwrap(), from("2001:db8::ffff:2").unwrap());
+        assert!(from("2001:db8::3").is_none());
+        assert!(from("2001:db8:0:1::3").is_some());
     }
 }

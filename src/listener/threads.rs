@@ -11,6 +11,10 @@ use super::limits::ConnectionLimits;
 use crate::proxy::{Edge, Worker};
 use crate::tasks::Tasks;
 
+/// Bytes of an answer that the system keeps for a client beyond what it has sent. Fewer would make a fast client wait; more
+/// would hide for how long a slow one takes nothing, and fill memory.
+const UNSENT_BYTES: u32 = 64 * 1024;
+
 /// The running data path. It serves until its edge drains.
 #[derive(Debug)]
 pub struct DataPath {
@@ -30,6 +34,8 @@ impl DataPath {
         let limits = ConnectionLimits::new(bounds.connections, bounds.connections_per_address);
         let mut threads = Vec::with_capacity(sockets.len());
         for (number, socket) in sockets.into_iter().enumerate() {
+            // Connections take it over from their listener.
+            socket2::SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (edge, limits) = (Arc::clone(edge), limits.clone());
             threads.push(Tasks::thread(&format!("edge-{number}"), move || {

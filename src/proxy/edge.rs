@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::tasks::Cancellation;
 
 use super::head::AllowedHosts;
+use super::rates::Rates;
 use super::routes::Routes;
 use crate::config::{Deadlines, HeaderText, Limits};
 use crate::directory::Directory;
@@ -33,6 +34,8 @@ pub struct EdgeParts {
     pub routes: Routes,
     /// Bounds on people and bodies.
     pub limits: Limits,
+    /// How often people and addresses may ask.
+    pub rates: Rates,
     /// Bounds on waiting.
     pub deadlines: Deadlines,
     /// Longest pause between two writes of a gateway: it notices by writing alone that a stream is read no more.

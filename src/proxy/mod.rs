@@ -16,12 +16,14 @@ mod headers;
 mod narrow;
 mod origin;
 mod own_pages;
+mod rates;
 mod refusal;
 mod request_id;
 mod respond;
 mod rewrite;
 mod routes;
 mod run_start;
+mod subscriber;
 mod target;
 
 use std::net::IpAddr;
@@ -35,8 +37,10 @@ pub use authorize::Grant;
 pub use body::{Cut, EdgeBody};
 pub use edge::{Edge, EdgeParts, Freshness, now_ms};
 pub use head::{AllowedHosts, HeadView, Line, Screened};
+pub use rates::Rates;
 pub use rewrite::Outbound;
 pub use routes::{NO_ROUTE, Route, RouteKind, Routes};
+pub use subscriber::Subscriber;
 
 use crate::gateway::pool::Pool;
 use crate::gateway::request_body::RequestBody;
@@ -120,7 +124,7 @@ async fn serve(worker: &Arc<Worker>, peer: &Peer, parts: request::Parts, body: I
         }
         Err(refusal) => return refuse(exchange, refusal, unread),
     };
-    // 7. Drain, gateway state, permit, room for the audit records.
+    // 7. The person's rate, drain, gateway state, permit, room for the audit records.
     if let Err(reason) = admit::admit(worker, &mut exchange, &grant, kind).await {
         return refuse(exchange, Refusal::of(reason), unread);
     }
@@ -166,7 +170,8 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
     }
     let lines = engine::lines(parts);
     let screened = Screened::new(engine::view(parts, &lines), &edge.hosts)?;
-    // 2. The edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
+    // 2. The address's rate, whatever the credential; the edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
+    edge.rates.asks_from(exchange.peer()).map_err(Refusal::of)?;
     if let Some(response) = own_pages::serve(&screened) {
         return response.map(|page| {
             exchange.on_route(routes::OWN_PAGE, "GET", "/health");

@@ -26,7 +26,8 @@ pub struct Refusal {
     sent: bool,
 }
 
-/// Seconds in Retry-After: what is full or starting now is usually free again soon.
+/// Seconds in Retry-After: what is full or starting now is usually free again soon, and a rate lets one more request pass
+/// each second at the latest.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// What the client sees of a reason.
@@ -181,6 +182,12 @@ fn show(reason: Reason) -> Shown {
         Reason::Expectation => {
             shown(StatusCode::EXPECTATION_FAILED, REQUEST, "expectation_failed", "Only 100-continue can be expected.")
         }
+        Reason::AddressRate | Reason::PersonRate => later(
+            StatusCode::TOO_MANY_REQUESTS,
+            LIMIT,
+            "rate_limit_exceeded",
+            "Too many requests came in too short a time; try again shortly.",
+        ),
         Reason::QueueFull | Reason::QueueTimeout | Reason::ConnectionLimit => later(
             StatusCode::TOO_MANY_REQUESTS,
             LIMIT,

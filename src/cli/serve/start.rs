@@ -17,7 +17,7 @@ use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
 use crate::lifecycle::{Control, LoadReport, run_upkeep, same_user, watch_users};
 use crate::listener::{self, DataPath};
-use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes};
+use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Rates, Routes};
 use crate::store::{DataDirLock, RunRow};
 use crate::tasks::Tasks;
 use crate::telemetry::access::AccessLog;
@@ -195,6 +195,7 @@ fn edge(
         sessions: control.sessions().clone(),
         routes,
         limits: config.limits.clone(),
+        rates: Rates::new(&config.limits),
         deadlines: config.deadlines.clone(),
         gateway_pause: KEEPALIVE_COMMENT,
         turns: turns.collect(),

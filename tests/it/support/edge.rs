@@ -15,7 +15,7 @@ use botgate::gateway::runs::{OpenRun, RunLog, RunTimes, Runs};
 use botgate::identity::{SessionParts, Sessions};
 use botgate::listener::{self, DataPath};
 use botgate::names::{GatewayName, Identifier, Login, ProfileName, Role, Uid};
-use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes, now_ms};
+use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Rates, Routes, now_ms};
 use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
 use botgate::tasks::Cancellation;
 use botgate::tasks::Tasks;
@@ -162,6 +162,7 @@ impl TestEdge {
             directory,
             sessions,
             routes,
+            rates: Rates::new(&config.limits),
             limits: config.limits,
             deadlines: config.deadlines,
             gateway_pause: Duration::from_millis(200),
