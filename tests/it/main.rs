@@ -4,6 +4,7 @@
 mod admin;
 mod admin_socket;
 mod audit;
+mod backup;
 mod bodies;
 mod commands;
 mod contract;
@@ -11,6 +12,7 @@ mod descriptors;
 mod disorder;
 mod fairness;
 mod hostile;
+mod key_rotation;
 mod map;
 mod order;
 mod pace;

@@ -11,6 +11,7 @@ mod hermes_home;
 pub(crate) mod http;
 pub(crate) mod model;
 pub(crate) mod raw_gateway;
+pub(crate) mod site;
 pub(crate) mod wire;
 
 use std::path::PathBuf;
