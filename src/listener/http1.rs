@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::pace::{Busy, Pace, Paced};
-use crate::proxy::{Cut, EdgeBody, Gate, Worker};
+use crate::proxy::{Client, Cut, EdgeBody, Gate, Worker};
 use crate::telemetry::metrics::ConnectionState;
 
 /// Largest request head, in bytes: 96 lines of which few are long.
@@ -36,7 +36,7 @@ const LINGER_MAX_BYTES: usize = 32 * 1024 * 1024;
 /// Serves a connection to its end.
 pub(super) async fn serve(stream: TcpStream, peer: IpAddr, worker: Arc<Worker>) {
     let pace = Pace::new();
-    let gate = Gate::new(worker.clone(), peer);
+    let gate = Gate::new(worker.clone(), Client::new(peer, false));
     let (gate, measured) = (&gate, &pace);
     // Boxed, because hyper keeps the room for one such future for as long as the connection lives.
     let service = service_fn(|request| {

@@ -44,8 +44,8 @@ pub struct EdgeParts {
     pub turns: Vec<Turns>,
     /// Further request headers to let through, one entry per gateway.
     pub forward_headers: Vec<Vec<HeaderText>>,
-    /// Whether session cookies count on this listener.
-    pub cookies_count: bool,
+    /// Whether session cookies count also where the client's side is not encrypted: loopback alone.
+    pub insecure_cookies: bool,
     /// Audit log.
     pub audit: Audit,
     /// Metric handles.

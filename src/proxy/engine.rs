@@ -54,8 +54,8 @@ pub fn outgoing(view: &HeadView<'_>, outbound: &Outbound<'_>, request_id: &Heade
             push(line.name, line.value);
         }
     }
-    push("x-forwarded-for", outbound.forwarded_for().as_bytes());
-    push("x-forwarded-proto", b"http");
+    push("x-forwarded-for", outbound.client().forwarded_for().as_bytes());
+    push("x-forwarded-proto", outbound.client().forwarded_proto().as_bytes());
     // Screening has found exactly one Host, equal to one of ours.
     push("x-forwarded-host", view.values("host").next().unwrap_or_default());
     push("x-request-id", request_id.as_bytes());

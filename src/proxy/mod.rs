@@ -7,6 +7,7 @@
 mod admit;
 mod authorize;
 mod body;
+mod client;
 mod edge;
 mod engine;
 mod exchange;
@@ -26,15 +27,15 @@ mod run_start;
 mod subscriber;
 mod target;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderValue, Request, Response, request};
+use http::{Request, Response, request};
 use hyper::body::Incoming;
 
 pub use authorize::Grant;
 pub use body::{Cut, EdgeBody};
+pub use client::Client;
 pub use edge::{Edge, EdgeParts, Freshness, now_ms};
 pub use head::{AllowedHosts, HeadView, Line, Screened};
 pub use rates::Rates;
@@ -82,40 +83,30 @@ impl Worker {
     }
 }
 
-/// Where a client is.
-#[derive(Debug, Clone)]
-struct Peer {
-    address: IpAddr,
-    // Made once for a connection: its value in X-Forwarded-For.
-    text: HeaderValue,
-}
-
 /// The gate as one client's connection sees it.
 pub struct Gate {
     worker: Arc<Worker>,
-    peer: Peer,
+    client: Client,
 }
 
 impl Gate {
-    /// The gate for a client at this address.
-    pub fn new(worker: Arc<Worker>, address: IpAddr) -> Self {
-        // Digits, letters, dots and colons.
-        let text = HeaderValue::try_from(address.to_string()).expect("an address is a header value");
-        Gate { worker, peer: Peer { address, text } }
+    /// The gate for this client.
+    pub fn new(worker: Arc<Worker>, client: Client) -> Self {
+        Gate { worker, client }
     }
 
     /// Serves one request.
     pub async fn serve(&self, request: Request<Incoming>) -> Response<EdgeBody> {
         let (parts, body) = request.into_parts();
-        serve(&self.worker, &self.peer, parts, body).await
+        serve(&self.worker, &self.client, parts, body).await
     }
 }
 
-async fn serve(worker: &Arc<Worker>, peer: &Peer, parts: request::Parts, body: Incoming) -> Response<EdgeBody> {
+async fn serve(worker: &Arc<Worker>, client: &Client, parts: request::Parts, body: Incoming) -> Response<EdgeBody> {
     let unread = forward::has_body(&body, &parts.headers);
     let request_id = worker.request_ids.next();
-    let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, peer.address, parts.method.clone()));
-    let (grant, asked, kind) = match decide(worker, &mut exchange, &parts) {
+    let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, client.address(), parts.method.clone()));
+    let (grant, asked, kind) = match decide(worker, client, &mut exchange, &parts) {
         Ok(Decision::Forward { grant, asked, kind }) => (grant, asked, kind),
         Ok(Decision::OwnPage(response)) => {
             exchange.answers(response.status());
@@ -131,16 +122,16 @@ async fn serve(worker: &Arc<Worker>, peer: &Peer, parts: request::Parts, body: I
     match kind {
         // The answer names the run, so it is read even when the client does not wait for it.
         RouteKind::RunStart => {
-            let (worker, peer) = (worker.clone(), peer.clone());
+            let (worker, client) = (worker.clone(), client.clone());
             let tasks = worker.tasks.clone();
             let passing = async move {
-                let head = PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text };
+                let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client: &client };
                 pass(&worker, exchange, head, body).await
             };
             Box::pin(run_start::detached(&tasks, passing)).await
         }
         RouteKind::Read | RouteKind::Change | RouteKind::Turn => {
-            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text };
+            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client };
             pass(worker, exchange, head, body).await
         }
     }
@@ -152,7 +143,7 @@ struct PassingHead<'r> {
     asked: Asked,
     grant: &'r Grant,
     kind: RouteKind,
-    peer: &'r HeaderValue,
+    client: &'r Client,
 }
 
 /// What the decisions before admission came to.
@@ -162,7 +153,12 @@ enum Decision {
 }
 
 /// Decisions 1 to 6, in their order. Nothing here waits.
-fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> Result<Decision, Refusal> {
+fn decide(
+    worker: &Worker,
+    client: &Client,
+    exchange: &mut Exchange,
+    parts: &request::Parts,
+) -> Result<Decision, Refusal> {
     let edge = worker.edge.parts();
     // 1. Framing, Host, target, sizes, CONNECT and TRACE.
     if parts.version < http::Version::HTTP_11 {
@@ -183,13 +179,13 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
         return Err(Refusal::of(Reason::StoreStale));
     }
     let head_lines = lines.iter().map(|line| (line.name.as_bytes(), line.value));
-    let credential = credential(head_lines, edge.cookies_count).map_err(Refusal::of)?;
+    let credential = credential(head_lines, client.is_secure() || edge.insecure_cookies).map_err(Refusal::of)?;
     let session = edge.sessions.lookup(&credential.token, now_ms()).map_err(|refused| {
         exchange.concerns(refused.person);
         Refusal::of(refused.reason)
     })?;
     exchange.concerns(Some(session.person().clone()));
-    if credential.carrier == Carrier::Cookie && !origin::is_own(screened.head()) {
+    if credential.carrier == Carrier::Cookie && !origin::is_own(screened.head(), client.is_secure()) {
         return Err(Refusal::of(Reason::CrossOrigin));
     }
     // 4. The person's own bot, and no other.
@@ -222,7 +218,7 @@ impl<'r> PassingHead<'r> {
     fn rewritten(&self, worker: &Worker, head: &HeadView<'r>) -> Outbound<'r> {
         let extra = worker.edge.parts().forward_headers.get(self.grant.bot().gateway().index());
         let extra = extra.map_or(&[][..], Vec::as_slice);
-        Outbound::new(self.grant, head, self.asked, extra, self.peer)
+        Outbound::new(self.grant, head, self.asked, extra, self.client)
     }
 }
 

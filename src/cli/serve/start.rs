@@ -200,7 +200,7 @@ fn edge(
         gateway_pause: KEEPALIVE_COMMENT,
         turns: turns.collect(),
         forward_headers: config.gateways.iter().map(|gateway| gateway.forward_headers.clone()).collect(),
-        cookies_count: config.insecure_loopback_cookies,
+        insecure_cookies: config.insecure_loopback_cookies,
         audit: control.audit().clone(),
         metrics,
         access_log,

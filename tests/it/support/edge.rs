@@ -168,7 +168,7 @@ impl TestEdge {
             gateway_pause: Duration::from_millis(200),
             turns: vec![turns.clone()],
             forward_headers: vec![config.gateways[0].forward_headers.clone()],
-            cookies_count: true,
+            insecure_cookies: true,
             audit,
             access_log: setup.access_log.then(|| AccessLog::start(metrics.clone()).expect("the access log starts")),
             metrics,
