@@ -15,6 +15,8 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 pub use sections::parse;
 pub use values::{GatewayUrl, HeaderText, Host, duration_text, parse_duration};
 
@@ -54,6 +56,8 @@ pub struct Listen {
     pub public_url: Option<String>,
     /// Authorities that a request may name, besides the bound address.
     pub hosts: Vec<Host>,
+    /// Networks whose word about a client's address and encryption counts.
+    pub trusted_forwarders: Vec<IpNet>,
 }
 
 /// One Hermes gateway.

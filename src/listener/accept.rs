@@ -79,7 +79,11 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 fn admit(acceptor: &Acceptor, stream: TcpStream, peer: std::net::IpAddr) {
     let peer = peer.to_canonical();
-    let Some(permit) = acceptor.limits.admit(peer) else {
+    let permit = match acceptor.worker.edge().parts().forwarders.contains(peer) {
+        true => acceptor.limits.admit_forwarder(),
+        false => acceptor.limits.admit(peer),
+    };
+    let Some(permit) = permit else {
         acceptor.worker.counts().refused(Reason::ConnectionLimit);
         return;
     };

@@ -26,7 +26,8 @@ struct Counts {
 #[derive(Debug)]
 pub struct ConnectionPermit {
     counts: Arc<Counts>,
-    address: Subscriber,
+    // None: a forwarder's, behind whose address are many clients.
+    address: Option<Subscriber>,
 }
 
 impl ConnectionLimits {
@@ -39,11 +40,7 @@ impl ConnectionLimits {
     pub fn admit(&self, address: IpAddr) -> Option<ConnectionPermit> {
         let (counts, address) = (&self.0, Subscriber::of(address));
         let mut here = counts.by_address.entry(address).or_insert(0);
-        let full = *here >= counts.per_address
-            || counts
-                .open
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < counts.total).then_some(open + 1))
-                .is_err();
+        let full = *here >= counts.per_address || !counts.take();
         if full {
             let unused = *here == 0;
             drop(here);
@@ -54,7 +51,12 @@ impl ConnectionLimits {
         }
         *here += 1;
         drop(here);
-        Some(ConnectionPermit { counts: Arc::clone(counts), address })
+        Some(ConnectionPermit { counts: Arc::clone(counts), address: Some(address) })
+    }
+
+    /// A place for a connection of a trusted forwarder, which is bounded with all together only.
+    pub fn admit_forwarder(&self) -> Option<ConnectionPermit> {
+        self.0.take().then(|| ConnectionPermit { counts: Arc::clone(&self.0), address: None })
     }
 
     /// Connections that are open.
@@ -63,10 +65,19 @@ impl ConnectionLimits {
     }
 }
 
+impl Counts {
+    /// Counts one more, unless all together are as many as may be.
+    fn take(&self) -> bool {
+        let one_more = |open| (open < self.total).then_some(open + 1);
+        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+}
+
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.counts.open.fetch_sub(1, Ordering::Relaxed);
-        if let Entry::Occupied(mut here) = self.counts.by_address.entry(self.address) {
+        let Some(address) = self.address else { return };
+        if let Entry::Occupied(mut here) = self.counts.by_address.entry(address) {
             *here.get_mut() -= 1;
             if *here.get() == 0 {
                 here.remove();
@@ -101,5 +112,15 @@ mod tests {
         let _held = (from("2001:db8::1").unwrap(), from("2001:db8::ffff:2").unwrap());
         assert!(from("2001:db8::3").is_none());
         assert!(from("2001:db8:0:1::3").is_some());
+    }
+
+    #[test]
+    fn a_forwarders_clients_share_all_places_and_no_address() {
+        let limits = ConnectionLimits::new(3, 1);
+        let held: Vec<_> = std::iter::repeat_with(|| limits.admit_forwarder()).take(3).collect();
+        assert!(held.iter().all(Option::is_some));
+        assert!(limits.admit_forwarder().is_none());
+        drop(held);
+        assert_eq!(limits.open(), 0);
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::tasks::Cancellation;
 
+use super::forwarders::Forwarders;
 use super::head::AllowedHosts;
 use super::rates::Rates;
 use super::routes::Routes;
@@ -26,6 +27,8 @@ const STALENESS_LIMIT: Duration = Duration::from_secs(30);
 pub struct EdgeParts {
     /// Authorities that requests may name.
     pub hosts: AllowedHosts,
+    /// Networks whose word about a client counts.
+    pub forwarders: Forwarders,
     /// Login → bot.
     pub directory: Arc<Directory>,
     /// Who is signed in.

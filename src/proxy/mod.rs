@@ -12,6 +12,7 @@ mod edge;
 mod engine;
 mod exchange;
 mod forward;
+mod forwarders;
 mod head;
 mod headers;
 mod narrow;
@@ -37,6 +38,7 @@ pub use authorize::Grant;
 pub use body::{Cut, EdgeBody};
 pub use client::Client;
 pub use edge::{Edge, EdgeParts, Freshness, now_ms};
+pub use forwarders::Forwarders;
 pub use head::{AllowedHosts, HeadView, Line, Screened};
 pub use rates::Rates;
 pub use rewrite::Outbound;
@@ -87,26 +89,43 @@ impl Worker {
 pub struct Gate {
     worker: Arc<Worker>,
     client: Client,
+    // Its word about the clients behind it counts.
+    is_forwarder: bool,
 }
 
 impl Gate {
     /// The gate for this client.
     pub fn new(worker: Arc<Worker>, client: Client) -> Self {
-        Gate { worker, client }
+        let is_forwarder = worker.edge.parts().forwarders.contains(client.address());
+        Gate { worker, client, is_forwarder }
     }
 
     /// Serves one request.
     pub async fn serve(&self, request: Request<Incoming>) -> Response<EdgeBody> {
         let (parts, body) = request.into_parts();
-        serve(&self.worker, &self.client, parts, body).await
+        if !self.is_forwarder {
+            return serve(&self.worker, Ok(&self.client), parts, body).await;
+        }
+        let told = self.worker.edge.parts().forwarders.client(&self.client, &parts.headers);
+        let asking = told.as_ref().map_err(|reason| (&self.client, *reason));
+        Box::pin(serve(&self.worker, asking, parts, body)).await
     }
 }
 
-async fn serve(worker: &Arc<Worker>, client: &Client, parts: request::Parts, body: Incoming) -> Response<EdgeBody> {
+/// `asking`: the client; or the forwarder whose word about it is refused, and why.
+async fn serve(
+    worker: &Arc<Worker>,
+    asking: Result<&Client, (&Client, Reason)>,
+    parts: request::Parts,
+    body: Incoming,
+) -> Response<EdgeBody> {
+    let client = asking.unwrap_or_else(|(forwarder, _)| forwarder);
     let unread = forward::has_body(&body, &parts.headers);
     let request_id = worker.request_ids.next();
     let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, client.address(), parts.method.clone()));
-    let (grant, asked, kind) = match decide(worker, client, &mut exchange, &parts) {
+    let understood = asking.map_err(|(_, reason)| Refusal::of(reason));
+    let decided = understood.and_then(|client| decide(worker, client, &mut exchange, &parts));
+    let (grant, asked, kind) = match decided {
         Ok(Decision::Forward { grant, asked, kind }) => (grant, asked, kind),
         Ok(Decision::OwnPage(response)) => {
             exchange.answers(response.status());

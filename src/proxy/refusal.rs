@@ -117,7 +117,9 @@ fn show(reason: Reason) -> Shown {
     const LIMIT: &str = "rate_limit_error";
     const SERVER: &str = "server_error";
     match reason {
-        Reason::BadRequest => shown(StatusCode::BAD_REQUEST, REQUEST, "bad_request", "The request is not well formed."),
+        Reason::BadRequest | Reason::BadForwarding => {
+            shown(StatusCode::BAD_REQUEST, REQUEST, "bad_request", "The request is not well formed.")
+        }
         Reason::HttpVersion => shown(
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             REQUEST,

@@ -21,6 +21,8 @@ macro_rules! reasons {
 reasons! {
     /// Framing, Host syntax or a head that is not HTTP as it should be: 400.
     BadRequest = "bad_request",
+    /// A trusted forwarder's word about its client that cannot be understood: 400.
+    BadForwarding = "bad_forwarding",
     /// HTTP/1.0, whose clients cannot tell a cut stream from a finished one: 505.
     HttpVersion = "http_version",
     /// A target that is not canonical: 400.

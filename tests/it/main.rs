@@ -11,6 +11,7 @@ mod contract;
 mod descriptors;
 mod disorder;
 mod fairness;
+mod forwarders;
 mod hostile;
 mod key_rotation;
 mod map;

@@ -17,7 +17,7 @@ use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
 use crate::lifecycle::{Control, LoadReport, run_upkeep, same_user, watch_users};
 use crate::listener::{self, DataPath};
-use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Rates, Routes};
+use crate::proxy::{AllowedHosts, Edge, EdgeParts, Forwarders, Freshness, Rates, Routes};
 use crate::store::{DataDirLock, RunRow};
 use crate::tasks::Tasks;
 use crate::telemetry::access::AccessLog;
@@ -191,6 +191,7 @@ fn edge(
     let freshness = Arc::new(Freshness::never());
     let edge = Edge::new(EdgeParts {
         hosts: AllowedHosts::new(config.listen.hosts.iter().chain(&bound)),
+        forwarders: Forwarders::new(&config.listen.trusted_forwarders),
         directory: control.directory().clone(),
         sessions: control.sessions().clone(),
         routes,

@@ -15,7 +15,7 @@ use botgate::gateway::runs::{OpenRun, RunLog, RunTimes, Runs};
 use botgate::identity::{SessionParts, Sessions};
 use botgate::listener::{self, DataPath};
 use botgate::names::{GatewayName, Identifier, Login, ProfileName, Role, Uid};
-use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Rates, Routes, now_ms};
+use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Forwarders, Freshness, Rates, Routes, now_ms};
 use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
 use botgate::tasks::Cancellation;
 use botgate::tasks::Tasks;
@@ -55,6 +55,7 @@ struct Setup {
     gateway: Option<SocketAddr>,
     access_log: bool,
     stale: bool,
+    encrypted_cookies: bool,
 }
 
 struct NoLog;
@@ -89,6 +90,11 @@ impl TestEdge {
     /// An edge that also writes an access log to stdout.
     pub(crate) fn with_access_log(config: Config) -> Self {
         Self::build(config, |_| {}, Setup { access_log: true, ..Setup::default() })
+    }
+
+    /// An edge where a session cookie counts only from a client whose side is encrypted.
+    pub(crate) fn with_encrypted_cookies(config: Config) -> Self {
+        Self::build(config, |_| {}, Setup { encrypted_cookies: true, ..Setup::default() })
     }
 
     /// An edge that has not heard of its store for too long.
@@ -159,6 +165,7 @@ impl TestEdge {
         let drain = config.deadlines.drain;
         let edge = Edge::new(EdgeParts {
             hosts: AllowedHosts::new([&bound, &Host::parse("127.0.0.1", 80).expect("a host")]),
+            forwarders: Forwarders::new(&config.listen.trusted_forwarders),
             directory,
             sessions,
             routes,
@@ -168,7 +175,7 @@ impl TestEdge {
             gateway_pause: Duration::from_millis(200),
             turns: vec![turns.clone()],
             forward_headers: vec![config.gateways[0].forward_headers.clone()],
-            insecure_cookies: true,
+            insecure_cookies: !setup.encrypted_cookies,
             audit,
             access_log: setup.access_log.then(|| AccessLog::start(metrics.clone()).expect("the access log starts")),
             metrics,
