@@ -5,12 +5,14 @@
 
 mod args;
 mod audit;
+mod backup;
 mod bot;
 mod check;
 mod client;
 mod contract;
 mod doctor;
 mod init;
+mod key;
 mod offline;
 mod out;
 pub mod quickstart;
@@ -25,7 +27,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use args::{Cli, Command, UserCommand};
+use args::{Cli, Command, KeyCommand, UserCommand};
 use out::{Failure, Out};
 
 /// Longest wait for the last diagnostics to reach standard error.
@@ -69,9 +71,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Explain(_) => reserved("explain"),
         Command::Attack(_) => reserved("attack"),
         Command::Gc(_) => reserved("gc"),
-        Command::Backup(_) => reserved("backup"),
-        Command::Restore(_) => reserved("restore"),
-        Command::Key(_) => reserved("key rotate"),
+        Command::Backup { path, with_master_key } => backup::run(&path, with_master_key, &load()?, out),
+        Command::Restore(args) => backup::restored(&args, &load()?, out),
+        Command::Key(KeyCommand::Rotate { new_key }) => key::rotate(new_key.as_deref(), &load()?, out),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -1,8 +1,10 @@
 //! The file's sections, in its order: each reads its keys, applies defaults and notes what is wrong.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 use super::read::Section;
 use super::values::{GatewayUrl, HeaderText, Host};
@@ -98,9 +100,9 @@ fn listen(section: &mut Section<'_>, base: &Path) -> Listen {
         hosts.push(host);
         url
     });
-    section.not_yet("trusted_forwarders");
+    let trusted_forwarders = section.list("trusted_forwarders", network);
     section.finish();
-    Listen { address, public_url, hosts, tls }
+    Listen { address, public_url, hosts, tls, trusted_forwarders }
 }
 
 fn tls(section: &mut Section<'_>, base: &Path) -> Option<Tls> {
@@ -132,6 +134,15 @@ fn tls(section: &mut Section<'_>, base: &Path) -> Option<Tls> {
         section.problem("client_certificate", "asks for certificates, which needs TLS; give listen.tls");
     }
     (!certificates.is_empty()).then_some(Tls { certificates, clients })
+}
+
+/// A network, or one address. Everybody's word cannot count.
+fn network(text: &str) -> Result<IpNet, &'static str> {
+    let network = text.parse().or_else(|_| text.parse().map(|address: IpAddr| IpNet::from(address.to_canonical())));
+    match network {
+        Ok(network) if network.prefix_len() > 0 => Ok(network.trunc()),
+        _ => Err("a network such as 10.0.0.0/8, or an address, of forwarders of your own"),
+    }
 }
 
 fn admin(section: &mut Section<'_>) -> Option<SocketAddr> {
@@ -259,9 +270,9 @@ fn limits(section: &mut Section<'_>) -> Limits {
         connections_per_address: section.count("connections_per_address", 1..=1_000_000, 1_000),
         handshakes: section.count("handshakes", 1..=1_000_000, 1_000),
         max_body_bytes: section.integer("max_body_bytes", 1..=1_000_000_000).unwrap_or(10_000_000),
+        requests_per_second_per_person: section.rate("requests_per_second_per_person"),
+        requests_per_second_per_address: section.rate("requests_per_second_per_address"),
     };
-    section.not_yet("requests_per_second_per_person");
-    section.not_yet("requests_per_second_per_address");
     section.finish();
     limits
 }
@@ -400,6 +411,21 @@ mod tests {
         for fine in ["/v1/things/{id}", "/v1/health/detailed", "/health/detailed", "/api/jobs/{id}"] {
             let text = format!("{GATEWAY}[routes]\nextra = [{{ method = \"GET\", template = \"{fine}\" }}]\n");
             assert!(problems(&text).is_empty(), "{fine}");
+        }
+    }
+
+    #[test]
+    fn forwarders_are_networks_and_never_everybody() {
+        let of = |text: &str| {
+            parse(&format!("[listen]\ntrusted_forwarders = [{text}]\n{GATEWAY}"), Path::new("/etc/botgate"))
+        };
+        let networks = of("\"10.1.2.3/8\", \"127.0.0.1\", \"2001:db8::/32\"").unwrap().listen.trusted_forwarders;
+        assert_eq!(
+            networks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["10.0.0.0/8", "127.0.0.1/32", "2001:db8::/32"]
+        );
+        for bad in ["\"0.0.0.0/0\"", "\"::/0\"", "\"10.0.0.0/33\"", "\"proxy.example\"", "\"\"", "8"] {
+            assert_eq!(of(bad).unwrap_err().len(), 1, "{bad}");
         }
     }
 

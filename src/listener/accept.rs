@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::limits::{ConnectionLimits, ConnectionPermit, HandshakeLimit};
@@ -63,20 +64,35 @@ pub async fn run(acceptor: Acceptor) {
     }
 }
 
-/// Errors of a connection that went away before it was accepted (accept(2) lists them).
+/// Errors of the one connection that was to be accepted: it went away, or its network did (accept(2) lists them). The next
+/// accept meets another connection, so nothing has to pause.
 fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::Interrupted
-    )
+    let of_one = [
+        Errno::CONNABORTED,
+        Errno::CONNRESET,
+        Errno::CONNREFUSED,
+        Errno::INTR,
+        Errno::PERM,
+        Errno::PROTO,
+        Errno::NOPROTOOPT,
+        Errno::OPNOTSUPP,
+        Errno::NONET,
+        Errno::NETDOWN,
+        Errno::NETUNREACH,
+        Errno::HOSTDOWN,
+        Errno::HOSTUNREACH,
+        Errno::TIMEDOUT,
+    ];
+    Errno::from_io_error(error).is_some_and(|error| of_one.contains(&error))
 }
 
 fn admit(acceptor: &Acceptor, stream: TcpStream, peer: std::net::IpAddr) {
     let peer = peer.to_canonical();
-    let Some(permit) = acceptor.limits.admit(peer) else {
+    let permit = match acceptor.worker.edge().parts().forwarders.contains(peer) {
+        true => acceptor.limits.admit_forwarder(),
+        false => acceptor.limits.admit(peer),
+    };
+    let Some(permit) = permit else {
         acceptor.worker.counts().refused(Reason::ConnectionLimit);
         return;
     };
@@ -127,4 +143,20 @@ fn begin(acceptor: &Acceptor, tls: &Tls, stream: TcpStream, peer: std::net::IpAd
         }
         drop(permit);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_next_accept_would_meet_again_pauses() {
+        let of_one = |error: Errno| is_of_one_connection(&error.into());
+        for error in [Errno::CONNABORTED, Errno::PROTO, Errno::NETUNREACH, Errno::INTR] {
+            assert!(of_one(error), "{error}");
+        }
+        for error in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::BADF, Errno::INVAL] {
+            assert!(!of_one(error), "{error}");
+        }
+    }
 }

@@ -12,6 +12,10 @@ use super::tls::Tls;
 use crate::proxy::{Edge, Worker};
 use crate::tasks::Tasks;
 
+/// Bytes of an answer that the system keeps for a client beyond what it has sent. Fewer would make a fast client wait; more
+/// would hide for how long a slow one takes nothing, and fill memory.
+const UNSENT_BYTES: u32 = 64 * 1024;
+
 /// The running data path. It serves until its edge drains.
 #[derive(Debug)]
 pub struct DataPath {
@@ -33,6 +37,8 @@ impl DataPath {
         let handshakes = HandshakeLimit::new(bounds.handshakes);
         let mut threads = Vec::with_capacity(sockets.len());
         for (number, socket) in sockets.into_iter().enumerate() {
+            // Connections take it over from their listener.
+            socket2::SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (edge, limits) = (Arc::clone(edge), limits.clone());
             let (handshakes, tls) = (handshakes.clone(), tls.cloned());

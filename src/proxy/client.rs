@@ -1,16 +1,17 @@
 //! What is known of a client before it says anything: where it is, and whether its side of the edge is encrypted.
 //!
-//! Invariant: nothing here comes from a request, so no request can claim it.
+//! Invariant: nothing here comes from a client's request, so no client can claim it: it is its connection's own, or the word of
+//! a trusted forwarder.
 
 use std::net::IpAddr;
 
 use http::HeaderValue;
 
-/// A client, as its connection shows it.
+/// A client, as its connection or a trusted forwarder shows it.
 #[derive(Debug, Clone)]
 pub struct Client {
     address: IpAddr,
-    // Made once for a connection: its value in X-Forwarded-For.
+    // Made once for a connection, if it is the client's own: its value in X-Forwarded-For.
     text: HeaderValue,
     secure: bool,
 }

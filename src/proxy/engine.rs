@@ -38,15 +38,16 @@ pub fn lines(parts: &request::Parts) -> Lines<'_> {
     lines
 }
 
-/// What RFC 9113 asks of a request beyond what the engine refuses by itself: the scheme is that of the connection (section
-/// 8.3.1, RFC 9110 section 7.4), and no value has outer white space (section 8.2.1), which two readers might see differently.
+/// What RFC 9113 asks of a request beyond what the engine refuses by itself: the scheme is that of its connection, which is
+/// always TLS, or else of the client that a forwarder tells of (section 8.3.1, RFC 9110 section 7.4); and no value has outer white
+/// space (section 8.2.1), which two readers might see differently.
 ///
 /// # Errors
 /// A [`Refusal`] of 400.
 pub fn http2_rules(parts: &request::Parts, secure: bool) -> Result<(), Refusal> {
-    let scheme = if secure { "https" } else { "http" };
+    let fits = |scheme: &str| scheme.eq_ignore_ascii_case("https") || (!secure && scheme.eq_ignore_ascii_case("http"));
     // CONNECT has none, and is refused as such.
-    let own = parts.uri.scheme_str().is_none_or(|given| given.eq_ignore_ascii_case(scheme));
+    let own = parts.uri.scheme_str().is_none_or(fits);
     let padded = |value: &HeaderValue| matches!(value.as_bytes(), [b' ' | b'\t', ..] | [.., b' ' | b'\t']);
     if own && !parts.headers.values().any(padded) { Ok(()) } else { Err(Refusal::of(Reason::BadRequest)) }
 }
@@ -123,7 +124,7 @@ mod tests {
     fn a_request_of_http2_has_the_scheme_of_its_connection_and_no_padded_value() {
         let rules = |uri, lines: &[_], secure| http2_rules(&parts(Version::HTTP_2, uri, lines), secure).is_ok();
         assert!(rules("https://a/x", &[("a", "b c"), ("b", "")], true));
-        assert!(rules("http://a/x", &[], false));
+        assert!(rules("http://a/x", &[], false) && rules("https://a/x", &[], false));
         assert!(!rules("http://a/x", &[], true));
         assert!(!rules("ftp://a/x", &[], true));
         for padded in [" b", "b ", "\tb", "b\t", " "] {

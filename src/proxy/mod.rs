@@ -12,17 +12,20 @@ mod edge;
 mod engine;
 mod exchange;
 mod forward;
+mod forwarders;
 mod head;
 mod headers;
 mod narrow;
 mod origin;
 mod own_pages;
+mod rates;
 mod refusal;
 mod request_id;
 mod respond;
 mod rewrite;
 mod routes;
 mod run_start;
+mod subscriber;
 mod target;
 
 use std::sync::Arc;
@@ -35,9 +38,12 @@ pub use authorize::Grant;
 pub use body::{Cut, EdgeBody};
 pub use client::Client;
 pub use edge::{Edge, EdgeParts, Freshness, now_ms};
+pub use forwarders::Forwarders;
 pub use head::{AllowedHosts, HeadView, Line, Screened};
+pub use rates::Rates;
 pub use rewrite::Outbound;
 pub use routes::{NO_ROUTE, Route, RouteKind, Routes};
+pub use subscriber::Subscriber;
 
 use crate::gateway::pool::Pool;
 use crate::gateway::request_body::RequestBody;
@@ -83,26 +89,43 @@ impl Worker {
 pub struct Gate {
     worker: Arc<Worker>,
     client: Client,
+    // Its word about the clients behind it counts.
+    is_forwarder: bool,
 }
 
 impl Gate {
     /// The gate for this client.
     pub fn new(worker: Arc<Worker>, client: Client) -> Self {
-        Gate { worker, client }
+        let is_forwarder = worker.edge.parts().forwarders.contains(client.address());
+        Gate { worker, client, is_forwarder }
     }
 
     /// Serves one request.
     pub async fn serve(&self, request: Request<Incoming>) -> Response<EdgeBody> {
         let (parts, body) = request.into_parts();
-        serve(&self.worker, &self.client, parts, body).await
+        if !self.is_forwarder {
+            return serve(&self.worker, Ok(&self.client), parts, body).await;
+        }
+        let told = self.worker.edge.parts().forwarders.client(&self.client, &parts.headers);
+        let asking = told.as_ref().map_err(|reason| (&self.client, *reason));
+        Box::pin(serve(&self.worker, asking, parts, body)).await
     }
 }
 
-async fn serve(worker: &Arc<Worker>, client: &Client, parts: request::Parts, body: Incoming) -> Response<EdgeBody> {
+/// `asking`: the client; or the forwarder whose word about it is refused, and why.
+async fn serve(
+    worker: &Arc<Worker>,
+    asking: Result<&Client, (&Client, Reason)>,
+    parts: request::Parts,
+    body: Incoming,
+) -> Response<EdgeBody> {
+    let client = asking.unwrap_or_else(|(forwarder, _)| forwarder);
     let unread = engine::has_body(&body, &parts.headers);
     let request_id = worker.request_ids.next();
     let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, client.address(), parts.method.clone()));
-    let (grant, asked, kind) = match decide(worker, client, &mut exchange, &parts) {
+    let understood = asking.map_err(|(_, reason)| Refusal::of(reason));
+    let decided = understood.and_then(|client| decide(worker, client, &mut exchange, &parts));
+    let (grant, asked, kind) = match decided {
         Ok(Decision::Forward { grant, asked, kind }) => (grant, asked, kind),
         Ok(Decision::OwnPage(response)) => {
             exchange.answers(response.status());
@@ -111,7 +134,7 @@ async fn serve(worker: &Arc<Worker>, client: &Client, parts: request::Parts, bod
         }
         Err(refusal) => return refuse(exchange, refusal, unread),
     };
-    // 7. Drain, gateway state, permit, room for the audit records.
+    // 7. The person's rate, drain, gateway state, permit, room for the audit records.
     if let Err(reason) = admit::admit(worker, &mut exchange, &grant, kind).await {
         return refuse(exchange, Refusal::of(reason), unread);
     }
@@ -165,7 +188,8 @@ fn decide(
     }
     let lines = engine::lines(parts);
     let screened = Screened::new(engine::view(parts, &lines), &edge.hosts)?;
-    // 2. The edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
+    // 2. The address's rate, whatever the credential; the edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
+    edge.rates.asks_from(exchange.peer()).map_err(Refusal::of)?;
     if let Some(response) = own_pages::serve(&screened) {
         return response.map(|page| {
             exchange.on_route(routes::OWN_PAGE, "GET", "/health");

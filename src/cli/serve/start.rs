@@ -17,7 +17,7 @@ use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
 use crate::lifecycle::{Control, LoadReport, run_upkeep, same_user, watch_users};
 use crate::listener::tls::Tls;
 use crate::listener::{self, DataPath};
-use crate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes};
+use crate::proxy::{AllowedHosts, Edge, EdgeParts, Forwarders, Freshness, Rates, Routes};
 use crate::store::{DataDirLock, RunRow};
 use crate::tasks::{Cancellation, Tasks};
 use crate::telemetry::access::AccessLog;
@@ -213,10 +213,12 @@ fn edge(
     let freshness = Arc::new(Freshness::never());
     let edge = Edge::new(EdgeParts {
         hosts: AllowedHosts::new(config.listen.hosts.iter().chain(&bound)),
+        forwarders: Forwarders::new(&config.listen.trusted_forwarders),
         directory: control.directory().clone(),
         sessions: control.sessions().clone(),
         routes,
         limits: config.limits.clone(),
+        rates: Rates::new(&config.limits),
         deadlines: config.deadlines.clone(),
         gateway_pause: KEEPALIVE_COMMENT,
         turns: turns.collect(),

@@ -45,6 +45,37 @@ impl SealKey {
     }
 }
 
+/// The keys under which a chain was sealed, one after the other: each rotation of the master key brings another.
+pub struct AuditKeys {
+    // Oldest first.
+    past: Vec<SealKey>,
+    current: SealKey,
+}
+
+impl AuditKeys {
+    /// These keys; `past` oldest first.
+    pub fn new(past: impl IntoIterator<Item = [u8; 32]>, current: [u8; 32]) -> Self {
+        AuditKeys { past: past.into_iter().map(SealKey::new).collect(), current: SealKey::new(current) }
+    }
+
+    /// The key of new seals.
+    pub(super) fn current(&self) -> &SealKey {
+        &self.current
+    }
+
+    /// The place of the key that made a seal, none before `from`: a key that was given up seals nothing any more.
+    pub(super) fn verifies(&self, from: usize, seq: u64, prev: &[u8; 32], seal: &str) -> Option<usize> {
+        let keys = self.past.iter().chain([&self.current]).enumerate().skip(from);
+        keys.filter(|(_, key)| key.verifies(seq, prev, seal)).map(|(place, _)| place).next()
+    }
+}
+
+impl From<[u8; 32]> for AuditKeys {
+    fn from(current: [u8; 32]) -> Self {
+        AuditKeys::new([], current)
+    }
+}
+
 /// 64 lower-case hex digits as bytes.
 pub(super) fn unhex(text: &str) -> Option<[u8; 32]> {
     let digits = text.as_bytes();
@@ -313,6 +344,15 @@ mod tests {
             "most": u64::MAX, "yes": true, "no": false, "nothing": null, "some": 7, "hex": hex, "v4": "192.0.2.10",
             "mapped": "10.0.0.255", "v6": "2001:db8::1", "none": [], "rows": [{"open": 1}, {"open": 2}]});
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&out).unwrap(), meant);
+    }
+
+    #[test]
+    fn a_key_that_was_given_up_seals_nothing_any_more() {
+        let keys = AuditKeys::new([[1; 32], [2; 32]], [3; 32]);
+        let seal = |key| String::from_utf8(hex(&SealKey::new([key; 32]).seal(9, &[7; 32])).to_vec()).unwrap();
+        let place = |from, key| keys.verifies(from, 9, &[7; 32], &seal(key));
+        assert_eq!([place(0, 1), place(0, 2), place(0, 3), place(0, 4)], [Some(0), Some(1), Some(2), None]);
+        assert_eq!([place(1, 1), place(1, 2), place(2, 2), place(2, 3)], [None, Some(1), None, Some(2)]);
     }
 
     #[test]

@@ -36,12 +36,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 pub use error::{AuditError, AuditFull};
+pub use line::AuditKeys;
 pub use read::{Entry, Filter, Reader};
 pub use records::{ActionRecord, Actor, CloseRecord, OpenRecord, Outcome, RefusalRecord};
 pub use turn::{ActionSlot, AuditSlots, OpenTurn};
 pub use verify::{Fault, FaultKind, Head, Report, verify};
 
-use self::line::{Chain, SealKey};
+use self::line::Chain;
 use self::queue::{Done, Message, OwnedRefusal};
 use self::refusals::Budget;
 use self::room::{Bounded, OwnLine, Room, Stripe};
@@ -123,20 +124,24 @@ impl Audit {
     ///
     /// # Errors
     /// The directory or disk refuses, or what is there does not continue.
-    pub fn start(dir: &Path, key: [u8; 32], when_full: WhenFull, metrics: Arc<Metrics>) -> Result<Self, AuditError> {
-        Self::start_with(dir, key, when_full, metrics, Options::default())
+    pub fn start(
+        dir: &Path,
+        keys: impl Into<AuditKeys>,
+        when_full: WhenFull,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, AuditError> {
+        Self::start_with(dir, keys.into(), when_full, metrics, Options::default())
     }
 
     fn start_with(
         dir: &Path,
-        key: [u8; 32],
+        keys: AuditKeys,
         when_full: WhenFull,
         metrics: Arc<Metrics>,
         options: Options,
     ) -> Result<Self, AuditError> {
-        let key = SealKey::new(key);
         segment::create_dir(dir)?;
-        let found = recover::recover(dir, &key)?;
+        let found = recover::recover(dir, &keys)?;
         let shared = Arc::new(Shared {
             room: Room::new(),
             control: Bounded::new(CONTROL_RECORDS),
@@ -150,7 +155,7 @@ impl Audit {
             metrics,
         });
         let (sync, files) = sync_channel(SYNC_FILES);
-        let writer = Writer::start(dir.to_owned(), key, options, Arc::clone(&shared), found, sync)?;
+        let writer = Writer::start(dir.to_owned(), keys.current().clone(), options, Arc::clone(&shared), found, sync)?;
         #[expect(clippy::disallowed_methods, reason = "bounded by the room that every record is reserved in")]
         let (queue, messages) = channel();
         let thread = |source| segment::failed("start a thread for", dir, source);

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::error::AuditError;
-use super::line::{Chain, SealKey};
+use super::line::{AuditKeys, Chain};
 use super::segment::{Lines, Piece, Segment, failed, list, path};
 use super::verify::{FaultKind, Walk, fault};
 use crate::names::{GatewayName, Login, ProfileName, Uid};
@@ -56,7 +56,7 @@ struct CarriedFields {
 
 /// Reads the last two segments: what is open in the last one was opened there, carried into it, or, if a crash came
 /// between its making and its first line, is in the one before.
-pub(super) fn recover(dir: &Path, key: &SealKey) -> Result<Recovered, AuditError> {
+pub(super) fn recover(dir: &Path, keys: &AuditKeys) -> Result<Recovered, AuditError> {
     let numbers = list(dir).map_err(|source| failed("list the directory", dir, source))?;
     let Some(&last) = numbers.last() else {
         return Ok(Recovered {
@@ -72,7 +72,7 @@ pub(super) fn recover(dir: &Path, key: &SealKey) -> Result<Recovered, AuditError
     if read.len() == 2 && read[0] + 1 != last {
         return Err(missing());
     }
-    let mut walk = Walk::from_segment(key, read[0]);
+    let mut walk = Walk::from_segment(keys, read[0]);
     let mut open = BTreeMap::new();
     let (mut len, mut torn) = (0, 0);
     for &number in read {

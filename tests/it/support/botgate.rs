@@ -216,6 +216,11 @@ impl Botgate {
         self.serving.as_ref().expect("the test has started serve")
     }
 
+    /// The process that serves.
+    pub(crate) fn pid(&self) -> i32 {
+        self.serving().child.pid()
+    }
+
     /// Where clients are served.
     pub(crate) fn address(&self) -> SocketAddr {
         self.serving().address

@@ -16,7 +16,7 @@ use botgate::identity::{SessionParts, Sessions};
 use botgate::listener::tls::Tls;
 use botgate::listener::{self, DataPath};
 use botgate::names::{GatewayName, Identifier, Login, ProfileName, Role, Uid};
-use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Freshness, Routes, now_ms};
+use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Forwarders, Freshness, Rates, Routes, now_ms};
 use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
 use botgate::tasks::Cancellation;
 use botgate::tasks::Tasks;
@@ -58,6 +58,7 @@ struct Setup {
     gateway: Option<SocketAddr>,
     access_log: bool,
     stale: bool,
+    encrypted_cookies: bool,
 }
 
 struct NoLog;
@@ -92,6 +93,11 @@ impl TestEdge {
     /// An edge that also writes an access log to stdout.
     pub(crate) fn with_access_log(config: Config) -> Self {
         Self::build(config, |_| {}, Setup { access_log: true, ..Setup::default() })
+    }
+
+    /// An edge where a session cookie counts only from a client whose side is encrypted.
+    pub(crate) fn with_encrypted_cookies(config: Config) -> Self {
+        Self::build(config, |_| {}, Setup { encrypted_cookies: true, ..Setup::default() })
     }
 
     /// An edge that has not heard of its store for too long.
@@ -164,15 +170,17 @@ impl TestEdge {
         let tls = tls.map(|tls| Tls::load(tls, metrics.clone()).expect("certificates and keys of a test are right"));
         let edge = Edge::new(EdgeParts {
             hosts: AllowedHosts::new([&bound, &Host::parse("127.0.0.1", 80).expect("a host")]),
+            forwarders: Forwarders::new(&config.listen.trusted_forwarders),
             directory,
             sessions,
             routes,
+            rates: Rates::new(&config.limits),
             limits: config.limits,
             deadlines: config.deadlines,
             gateway_pause: Duration::from_millis(200),
             turns: vec![turns.clone()],
             forward_headers: vec![config.gateways[0].forward_headers.clone()],
-            insecure_cookies: config.listen.tls.is_none(),
+            insecure_cookies: config.listen.tls.is_none() && !setup.encrypted_cookies,
             audit,
             access_log: setup.access_log.then(|| AccessLog::start(metrics.clone()).expect("the access log starts")),
             metrics,

@@ -12,6 +12,7 @@ pub(crate) mod http;
 pub(crate) mod http2;
 pub(crate) mod model;
 pub(crate) mod raw_gateway;
+pub(crate) mod site;
 pub(crate) mod tls;
 pub(crate) mod wire;
 

@@ -1,7 +1,7 @@
 //! A client connection by hand: bytes out, raw answers in, and what becomes of the connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConnection, StreamOwned};
@@ -69,7 +69,28 @@ pub(crate) enum End {
 impl Wire {
     #[track_caller]
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the peer accepts");
+        Self::over(TcpStream::connect(address).expect("the peer accepts"))
+    }
+
+    /// A connection from this loopback address.
+    #[track_caller]
+    pub(crate) fn connect_from(source: IpAddr, address: SocketAddr) -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::new(source, 0).into()).expect("loopback has many addresses");
+        socket.connect(&address.into()).expect("the peer accepts");
+        Self::over(socket.into())
+    }
+
+    /// A connection whose system keeps as little as it can of what is not read yet.
+    #[track_caller]
+    pub(crate) fn connect_narrow(address: SocketAddr) -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.set_recv_buffer_size(1).expect("a socket takes the option");
+        socket.connect(&address.into()).expect("the peer accepts");
+        Self::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         stream.set_nodelay(true).expect("a socket takes the option");

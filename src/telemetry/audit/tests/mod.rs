@@ -46,7 +46,7 @@ impl Log {
             tick: Duration::from_millis(20),
             quota: Some(Arc::clone(&self.quota)),
         };
-        Audit::start_with(&self.path, KEY, when_full, Arc::clone(&self.metrics), options)
+        Audit::start_with(&self.path, KEY.into(), when_full, Arc::clone(&self.metrics), options)
     }
 
     fn lines(&self) -> Vec<Value> {
