@@ -20,7 +20,7 @@ use crate::tasks::Cancellation;
 
 /// Slowest client that is waited for, in bytes a second. Only time in which a write waits for it counts, so that an answer may
 /// take as long as it likes.
-const LEAST_BYTES_PER_SECOND: u64 = 1024;
+pub(super) const LEAST_BYTES_PER_SECOND: u64 = 1024;
 
 /// What the connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
+use super::pace::LEAST_BYTES_PER_SECOND;
 use crate::config::Deadlines;
 use crate::proxy::{Cut, EdgeBody};
 use crate::tasks::{Alarm, Cancellation, Tasks};
@@ -129,10 +130,10 @@ impl Drop for Counted {
 /// How far a stream's answer is.
 #[derive(Debug)]
 pub(super) struct Watch {
-    // Pieces that the engine has taken from the body.
-    pieces: AtomicU32,
-    // The piece last taken is with the engine, which has not asked for another.
-    held: AtomicBool,
+    // Bytes of the pieces that the engine has got rid of.
+    sent: AtomicU64,
+    // Bytes of the piece that is with the engine, which has not asked for another, and one; zero: there is none.
+    held: AtomicU64,
     cut_by: Mutex<Option<Cancellation>>,
     counted: Mutex<Option<Counted>>,
 }
@@ -142,16 +143,45 @@ impl Watch {
         *self.cut_by.lock().unwrap_or_else(PoisonError::into_inner) = cut_by;
     }
 
-    fn polled(&self, piece: bool) {
-        if piece {
-            self.pieces.fetch_add(1, Ordering::Relaxed);
-        }
-        self.held.store(piece, Ordering::Relaxed);
+    /// The engine has asked for more and got this many bytes; `None`: there are none yet, or none any more.
+    fn polled(&self, bytes: Option<usize>) {
+        let held = self.held.swap(bytes.map_or(0, |bytes| bytes as u64 + 1), Ordering::Relaxed);
+        self.sent.fetch_add(held.saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// The piece that waits for the client, if one does.
-    fn held(&self) -> Option<u32> {
-        self.held.load(Ordering::Relaxed).then(|| self.pieces.load(Ordering::Relaxed))
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed) != 0
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+}
+
+/// How a client takes its answer: it may let it wait for a while, and in all no longer than that beyond the least rate.
+#[derive(Debug, Default)]
+struct Reader {
+    waits_since: Option<Instant>,
+    // What it has let its answer wait beyond what the bytes that it took were worth.
+    owed: Duration,
+    credited: u64,
+}
+
+impl Reader {
+    /// When it has let its answer wait for too long; `None`: nothing waits for it.
+    fn due(&mut self, watch: &Watch, limit: Duration) -> Option<Instant> {
+        let (held, sent) = (watch.is_held(), watch.sent());
+        if !held && self.waits_since.is_none() && self.owed.is_zero() {
+            self.credited = sent;
+            return None;
+        }
+        let now = Instant::now();
+        if sent != self.credited || !held {
+            self.owed += self.waits_since.take().map_or(Duration::ZERO, |since| now.duration_since(since));
+            let worth = Duration::from_millis((sent - self.credited) * 1000 / LEAST_BYTES_PER_SECOND);
+            (self.owed, self.credited) = (self.owed.saturating_sub(worth), sent);
+        }
+        held.then(|| *self.waits_since.get_or_insert(now) + limit.saturating_sub(self.owed))
     }
 }
 
@@ -174,8 +204,8 @@ impl Streams {
     /// A request has come.
     pub(super) fn begin(&self) -> Arc<Watch> {
         let watch = Arc::new(Watch {
-            pieces: AtomicU32::new(0),
-            held: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             cut_by: Mutex::new(None),
             counted: Mutex::new(Some(Counted::new(&self.open))),
         });
@@ -202,28 +232,22 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 async fn run(stream: impl Future<Output = ()>, watch: &Watch, write: Duration) {
     let mut stream = std::pin::pin!(stream);
     let mut alarm: Option<Alarm> = None;
-    let mut waiting: Option<(u32, Instant)> = None;
+    let mut reader = Reader::default();
     // Made anew at each look, because only a client that does not read costs it.
     let mut cut = None;
     std::future::poll_fn(|cx| {
         if stream.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        let Some(piece) = watch.held() else {
-            (waiting, cut) = (None, None);
+        let Some(due) = reader.due(watch, write) else {
+            cut = None;
             return Poll::Pending;
         };
-        let since = match waiting {
-            Some((known, since)) if known == piece => since,
-            _ => Instant::now(),
-        };
-        waiting = Some((piece, since));
         let cut_by = watch.cut_by.lock().unwrap_or_else(PoisonError::into_inner).clone();
         cut = cut_by.map(|token| Box::pin(token.cancelled_owned()));
         if cut.as_mut().is_some_and(|cut| cut.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(());
         }
-        let due = since + write;
         alarm.get_or_insert_with(|| Alarm::at(due)).poll(cx, due)
     })
     .await;
@@ -256,7 +280,10 @@ impl Body for WatchedBody {
             return Poll::Ready(None);
         }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        self.watch.polled(matches!(polled, Poll::Ready(Some(Ok(_)))));
+        self.watch.polled(match &polled {
+            Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, Bytes::len)),
+            Poll::Ready(_) | Poll::Pending => None,
+        });
         polled
     }
 
@@ -266,5 +293,56 @@ impl Body for WatchedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    /// Seconds that the client has left; `None`: nothing waits for it.
+    fn left(reader: &mut Reader, watch: &Watch) -> Option<u64> {
+        let due = reader.due(watch, LIMIT)?;
+        Some(due.saturating_duration_since(Instant::now()).as_secs_f64().round() as u64)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_let_its_answer_wait_but_not_again_and_again() {
+        let streams = Streams::new(Tasks::new(), Open::new(), LIMIT);
+        let (watch, mut reader) = (streams.begin(), Reader::default());
+        assert_eq!(left(&mut reader, &watch), None);
+        pass(100).await;
+        watch.polled(Some(10 * 1024));
+        assert_eq!(left(&mut reader, &watch), Some(60));
+        pass(50).await;
+        assert_eq!(left(&mut reader, &watch), Some(10));
+        watch.polled(Some(1));
+        assert_eq!(left(&mut reader, &watch), Some(20), "fifty seconds for ten KiB leave forty owed");
+        pass(19).await;
+        watch.polled(Some(1));
+        assert_eq!(left(&mut reader, &watch), Some(1));
+        // The gateway has nothing now; what is owed stays.
+        watch.polled(None);
+        assert_eq!(left(&mut reader, &watch), None);
+        pass(100).await;
+        watch.polled(Some(1));
+        assert_eq!(left(&mut reader, &watch), Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_may_take_for_ever_while_its_client_takes_it() {
+        let streams = Streams::new(Tasks::new(), Open::new(), LIMIT);
+        let (watch, mut reader) = (streams.begin(), Reader::default());
+        for _ in 0..1_000 {
+            watch.polled(Some(16 * 1024));
+            assert_eq!(left(&mut reader, &watch), Some(60));
+            pass(16).await;
+        }
     }
 }
