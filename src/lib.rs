@@ -21,7 +21,7 @@
 //! - [`gateway`]: per-gateway permits and fair queue, connections, runs, proof
 //! - [`identity`]: credentials and sessions
 //! - [`proxy`]: the pipeline: authenticate → authorize → rewrite → forward
-//! - [`listener`]: accept, connection bounds, HTTP/1.1 deadlines
+//! - [`listener`]: accept, TLS, connection bounds, deadlines of HTTP/1.1 and HTTP/2
 //! - [`store`]: people, bots, sessions and open runs on disk; keys sealed
 //! - [`keeper`]: profile files beside the gateway
 //! - [`lifecycle`]: what happens to people and bots, in crash-safe steps; doctor and contract checks

@@ -152,7 +152,7 @@ pub struct Limits {
     pub connections: usize,
     /// Client connections at once from one address; an IPv6 /64 is one address.
     pub connections_per_address: usize,
-    /// TLS handshakes at once.
+    /// TLS handshakes at once; a quarter of them from one address.
     pub handshakes: usize,
     /// Longest request body, in bytes.
     pub max_body_bytes: u64,

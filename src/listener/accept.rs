@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::limits::{ConnectionLimits, ConnectionPermit, HandshakeLimit};
+use super::limits::{ConnectionLimits, ConnectionPermit};
 use super::pace::{Pace, Paced};
 use super::socket::Encrypted;
 use super::tls::Tls;
@@ -32,8 +32,8 @@ pub struct Acceptor {
     pub worker: Arc<Worker>,
     /// Bounds shared by all threads.
     pub limits: ConnectionLimits,
-    /// Bound shared by all threads.
-    pub handshakes: HandshakeLimit,
+    /// Bounds on handshakes, shared by all threads.
+    pub handshakes: ConnectionLimits,
     /// How clients are encrypted; `None`: they are not.
     pub tls: Option<Tls>,
     /// Where connections run.
@@ -88,11 +88,9 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 fn admit(acceptor: &Acceptor, stream: TcpStream, peer: std::net::IpAddr) {
     let peer = peer.to_canonical();
-    let permit = match acceptor.worker.edge().parts().forwarders.contains(peer) {
-        true => acceptor.limits.admit_forwarder(),
-        false => acceptor.limits.admit(peer),
-    };
-    let Some(permit) = permit else {
+    let is_forwarder = acceptor.worker.edge().parts().forwarders.contains(peer);
+    let place = |limits: &ConnectionLimits| if is_forwarder { limits.admit_forwarder() } else { limits.admit(peer) };
+    let Some(permit) = place(&acceptor.limits) else {
         acceptor.worker.counts().refused(Reason::ConnectionLimit);
         return;
     };
@@ -100,7 +98,11 @@ fn admit(acceptor: &Acceptor, stream: TcpStream, peer: std::net::IpAddr) {
     let _ = stream.set_nodelay(true);
     let worker = acceptor.worker.clone();
     if let Some(tls) = &acceptor.tls {
-        return begin(acceptor, tls, stream, peer, permit);
+        let Some(handshake) = place(&acceptor.handshakes) else {
+            acceptor.worker.counts().refused(Reason::HandshakeLimit);
+            return;
+        };
+        return begin(acceptor, tls, stream, peer, [permit, handshake]);
     }
     acceptor.tasks.spawn(async move {
         let pace = Pace::new();
@@ -109,18 +111,15 @@ fn admit(acceptor: &Acceptor, stream: TcpStream, peer: std::net::IpAddr) {
     });
 }
 
-/// Begins a connection with TLS.
-fn begin(acceptor: &Acceptor, tls: &Tls, stream: TcpStream, peer: std::net::IpAddr, permit: ConnectionPermit) {
-    let Some(place) = acceptor.handshakes.admit() else {
-        acceptor.worker.counts().refused(Reason::HandshakeLimit);
-        return;
-    };
+/// Begins a connection with TLS; of the two places the second is that of its handshake.
+fn begin(acceptor: &Acceptor, tls: &Tls, stream: TcpStream, peer: std::net::IpAddr, places: [ConnectionPermit; 2]) {
     let (accepting, worker, tasks) = (tls.acceptor(), acceptor.worker.clone(), acceptor.tasks.clone());
     acceptor.tasks.spawn(async move {
         let pace = Pace::new();
         let limit = worker.edge().parts().deadlines.handshake;
         let handshake = accepting.accept(Paced::new(stream, pace.clone()));
         let shaken = tokio::time::timeout(limit, Box::pin(handshake)).await;
+        let [permit, place] = places;
         drop(place);
         let stream = match shaken {
             Ok(Ok(stream)) => stream,

@@ -190,6 +190,25 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_taken_the_same_however_they_are_cut(
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..400),
+            at in 0_usize..400,
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let _entered = runtime.enter();
+            let (mut whole, mut cut) = (Frames::new(), Frames::new());
+            let (first, second) = bytes.split_at(at.min(bytes.len()));
+            let taken = (whole.take(&bytes), cut.take(first).and(cut.take(second)));
+            proptest::prop_assert_eq!(taken.0, taken.1);
+            proptest::prop_assert_eq!(
+                (whole.is_block_open(), whole.payload_left, whole.head_filled, whole.spent),
+                (cut.is_block_open(), cut.payload_left, cut.head_filled, cut.spent)
+            );
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_budget_comes_back_with_time() {
         let mut frames = begun();

@@ -82,13 +82,15 @@ pub(super) async fn serve(
     let draining = &worker.edge().parts().draining;
     let mut drained = std::pin::pin!(draining.cancelled());
     let mut emptied = std::pin::pin!(open.emptied());
-    let mut told_to_end = false;
-    let mut leaving: Option<Instant> = None;
+    // When the client was told to leave.
+    let mut told: Option<Instant> = None;
+    let mut draining_told = false;
     let mut alarm = Alarm::at(Instant::now() + deadlines.first_byte);
     let mut gauge = worker.counts().connection_opened(ConnectionState::Idle);
     let ended = std::future::poll_fn(|cx| {
-        if !told_to_end && drained.as_mut().poll(cx).is_ready() {
-            told_to_end = true;
+        if !draining_told && drained.as_mut().poll(cx).is_ready() {
+            draining_told = true;
+            told.get_or_insert_with(Instant::now);
             Pin::new(&mut connection).graceful_shutdown();
         }
         // Each end of a last stream is a wake-up: the time without any begins then.
@@ -105,15 +107,19 @@ pub(super) async fn serve(
             } else {
                 gauge.active()
             }
-            let unused = idle.then(|| leaving.map_or_else(|| open.unused_due(deadlines), |since| since + LEAVE));
+            let unused = idle.then(|| match told {
+                Some(told) => told.max(open.unused_since()) + LEAVE,
+                None if open.has_begun() => open.unused_since() + deadlines.keep_alive,
+                None => open.unused_since() + deadlines.first_byte,
+            });
             let must = [pace.write_due(deadlines), open.block_due(deadlines)].into_iter().flatten().min();
             let Some(due) = unused.into_iter().chain(must).min() else { return Poll::Pending };
             ready!(alarm.poll(cx, due));
             // A client that has begun is told before it is left; its connection is looked at once more.
-            if must.is_some_and(|must| must <= due) || leaving.is_some() || !open.has_begun() {
+            if must.is_some_and(|must| must <= due) || told.is_some() || !open.has_begun() {
                 return Poll::Ready(false);
             }
-            leaving = Some(Instant::now());
+            told = Some(Instant::now());
             Pin::new(&mut connection).graceful_shutdown();
         }
     })

@@ -92,10 +92,9 @@ impl Open {
         self.emptied.notified()
     }
 
-    /// When a connection without a stream has been so for too long.
-    pub(super) fn unused_due(&self, deadlines: &Deadlines) -> Instant {
-        let limit = if self.has_begun() { deadlines.keep_alive } else { deadlines.first_byte };
-        self.at(self.unused_ms.load(Ordering::Relaxed)) + limit
+    /// Since when a connection without a stream has been so.
+    pub(super) fn unused_since(&self) -> Instant {
+        self.at(self.unused_ms.load(Ordering::Relaxed))
     }
 
     /// When the header block that is open has taken too long.

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::accept::{self, Acceptor};
-use super::limits::{ConnectionLimits, HandshakeLimit};
+use super::limits::ConnectionLimits;
 use super::tls::Tls;
 use crate::proxy::{Edge, Worker};
 use crate::tasks::Tasks;
@@ -15,6 +15,9 @@ use crate::tasks::Tasks;
 /// Bytes of an answer that the system keeps for a client beyond what it has sent. Fewer would make a fast client wait; more
 /// would hide for how long a slow one takes nothing, and fill memory.
 const UNSENT_BYTES: u32 = 64 * 1024;
+
+/// One address may have one such share of all handshakes: whoever begins many and ends none keeps out nobody else.
+const HANDSHAKE_SHARES: usize = 4;
 
 /// The running data path. It serves until its edge drains.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ impl DataPath {
         let address = sockets.first().ok_or(io::ErrorKind::InvalidInput)?.local_addr()?;
         let bounds = &edge.parts().limits;
         let limits = ConnectionLimits::new(bounds.connections, bounds.connections_per_address);
-        let handshakes = HandshakeLimit::new(bounds.handshakes);
+        let handshakes = ConnectionLimits::new(bounds.handshakes, (bounds.handshakes / HANDSHAKE_SHARES).max(1));
         let mut threads = Vec::with_capacity(sockets.len());
         for (number, socket) in sockets.into_iter().enumerate() {
             // Connections take it over from their listener.

@@ -162,7 +162,8 @@ fn a_handshake_has_a_deadline_and_there_is_a_bound_on_them() {
     let authority = Authority::new();
     let mut config = config(&authority);
     config.deadlines.handshake = Duration::from_secs(2);
-    config.limits.handshakes = 3;
+    // A quarter of them is for one address.
+    config.limits.handshakes = 12;
     let edge = TestEdge::with(config, |_| {});
     let mut stalled: Vec<_> = (0..3).map(|_| TcpStream::connect(edge.address).expect("the edge accepts")).collect();
     // One of them has begun.
