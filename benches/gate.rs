@@ -8,6 +8,7 @@
 
 use std::cell::LazyCell;
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
@@ -16,11 +17,10 @@ use botgate::config::{GatewayUrl, Host};
 use botgate::directory::{Bot, Directory, GatewayTarget};
 use botgate::identity::{SessionParts, Sessions, credential};
 use botgate::names::{GatewayName, Login, ProfileName, Role, Uid};
-use botgate::proxy::{AllowedHosts, Grant, HeadView, Line, Outbound, Screened, now_ms};
+use botgate::proxy::{AllowedHosts, Client, Grant, HeadView, Line, Outbound, Screened, now_ms};
 use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
 use botgate::telemetry::reason::Reason;
 use criterion::{BenchmarkId, Criterion};
-use http::HeaderValue;
 
 /// People, each with a bot, unless there are fewer sessions than that.
 const PEOPLE: usize = 10_000;
@@ -103,7 +103,7 @@ struct World {
     known: Vec<Value>,
     strangers: Vec<Value>,
     writers: [Mutex<Writer>; THREADS],
-    peer: HeaderValue,
+    client: Client,
     // Where the next decision takes its token.
     next: AtomicUsize,
 }
@@ -178,7 +178,7 @@ impl World {
             known,
             strangers,
             writers,
-            peer: HeaderValue::from_static("127.0.0.1"),
+            client: Client::new(IpAddr::from([127, 0, 0, 1]), false),
             next: AtomicUsize::new(0),
         }
     }
@@ -192,7 +192,7 @@ impl World {
         let credential = credential(lines, false)?;
         let session = self.sessions.lookup(&credential.token, now_ms()).map_err(|refused| refused.reason)?;
         let grant = Grant::new(session, &self.directory, screened.target().profile())?;
-        black_box(Outbound::new(&grant, screened.head(), screened.asked(), &[], &self.peer));
+        black_box(Outbound::new(&grant, screened.head(), screened.asked(), &[], &self.client));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use super::wire::{
     AddPerson, ByLogin, Deleted, Empty, ImportTo, Imported, KeyToChange, LineProblem, LockedDown, MaybeLogin,
     PersonInfo, Reconcile, Reconciled,
 };
-use crate::lifecycle::{Caller, Control, Deletion, Remains};
+use crate::lifecycle::{Caller, Control, Deletion, Remains, Upkeep};
 use crate::store::PersonRow;
 
 /// Lines of an import whose trouble is told one by one.
@@ -62,6 +62,11 @@ pub(super) async fn reconcile(ctl: Ctl, by: By, Body(how): Body<Reconcile>) -> A
 
 pub(super) async fn audit_read(ctl: Ctl, by: By, Body(whom): Body<MaybeLogin>) -> Answer<Empty> {
     ctl.audit_is_read(*by, whom.login.as_ref()).await?;
+    Ok(Json(Empty {}))
+}
+
+pub(super) async fn upkeep(ctl: Ctl, by: By, Body(upkeep): Body<Upkeep>) -> Answer<Empty> {
+    ctl.note_upkeep(*by, &upkeep).await?;
     Ok(Json(Empty {}))
 }
 

@@ -32,6 +32,7 @@ pub fn router(control: Control) -> Router {
         .route("/session/list", post(sessions::list))
         .route("/session/revoke", post(sessions::revoke))
         .route("/audit/read", post(people::audit_read))
+        .route("/audit/upkeep", post(people::upkeep))
         .route("/doctor", post(doctor::doctor))
         .route("/doctor/contract", post(doctor::contract))
         .fallback(|| async { Refused::new(StatusCode::NOT_FOUND, "no_such_call", "no such call") })

@@ -86,12 +86,41 @@ pub(super) enum Command {
     Explain(Anything),
     #[command(hide = true)]
     Gc(Anything),
-    #[command(hide = true)]
-    Backup(Anything),
-    #[command(hide = true)]
-    Restore(Anything),
-    #[command(hide = true)]
-    Key(Anything),
+    /// Copy the database to a new file, also while serving.
+    Backup {
+        /// The file, or a directory to make one in.
+        path: PathBuf,
+        /// Copy the master key beside it: both together open every bot's key.
+        #[arg(long)]
+        with_master_key: bool,
+    },
+    /// Put a backup in the database's place; what was revoked since stays revoked.
+    Restore(RestoreArgs),
+    /// The master key, under which bots' keys are sealed.
+    #[command(subcommand)]
+    Key(KeyCommand),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RestoreArgs {
+    /// The backup.
+    pub(super) file: PathBuf,
+    /// File with the master key that it was sealed with, when that is not the present one.
+    #[arg(long, value_name = "FILE")]
+    pub(super) master_key: Option<PathBuf>,
+    /// Where no database tells who was disabled or deleted since, let people in as the backup has them.
+    #[arg(long)]
+    pub(super) trust_people: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum KeyCommand {
+    /// Seal everything under a new master key; botgate must not be serving.
+    Rotate {
+        /// File with the new key, 64 hex digits; a fresh one is made when left out.
+        #[arg(long, value_name = "FILE")]
+        new_key: Option<PathBuf>,
+    },
 }
 
 /// Arguments of a reserved command.

@@ -14,7 +14,6 @@ use super::client::Admin;
 use super::out::{Failure, Out, time, written};
 use crate::admin::wire::{Empty, MaybeLogin};
 use crate::config::Config;
-use crate::lifecycle::audit_key;
 use crate::telemetry::audit::{Entry, Filter, Head, Reader, verify};
 
 /// Pause between two looks for new records.
@@ -89,7 +88,8 @@ fn verified(dir: &Path, head: Option<&str>, config: &Config, out: Out) -> Result
         other => other.flatten(),
     };
     let master = crate::store::master_key(&config.data_dir).map_err(|error| Failure::from_error(&error))?;
-    let report = verify(dir, audit_key(&master), head.as_ref()).map_err(|fault| {
+    let keys = crate::store::audit_keys(&config.data_dir, &master).map_err(|error| Failure::from_error(&error))?;
+    let report = verify(dir, keys, head.as_ref()).map_err(|fault| {
         Failure::with_next(
             format!("{}: the audit log was changed or cut: {fault}", dir.display()),
             "keep the directory as it is, and compare it with its copies",

@@ -17,7 +17,7 @@ use tower::ServiceExt;
 
 use super::offline::Offline;
 use super::out::Failure;
-use crate::admin::wire::Failed;
+use crate::admin::wire::{Empty, Failed};
 use crate::admin::{ControlFile, connect};
 use crate::config::Config;
 use crate::lifecycle::Caller;
@@ -61,6 +61,22 @@ impl Admin {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::new)?;
         let found = runtime.block_on(running(config))?;
         Ok(found.map(|control_file| Admin { runtime, tasks: Tasks::new(), way: Way::Running(control_file) }))
+    }
+
+    /// Makes one call in this process while no edge runs, and gives the lock back.
+    pub(super) fn alone(
+        config: &Config,
+        lock: DataDirLock,
+        path: &str,
+        asked: &impl Serialize,
+    ) -> Result<DataDirLock, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::new)?;
+        let offline = runtime.block_on(Offline::open(config, lock))?;
+        let admin = Admin { runtime, tasks: Tasks::new(), way: Way::Here(Box::new(offline)) };
+        let called = admin.call::<Empty>(path, asked);
+        let Admin { runtime, way: Way::Here(offline), .. } = admin else { return Err(Failure::Told) };
+        let lock = runtime.block_on(offline.close());
+        called.and(lock)
     }
 
     /// Whether an edge is running, so that what is done takes effect at once.
@@ -113,7 +129,7 @@ impl Admin {
     pub(super) fn close(self) -> Result<(), Failure> {
         match self.way {
             Way::Running(_) => Ok(()),
-            Way::Here(offline) => self.runtime.block_on(offline.close()),
+            Way::Here(offline) => self.runtime.block_on(offline.close()).map(drop),
         }
     }
 }

@@ -6,12 +6,14 @@
 mod args;
 pub mod attack;
 mod audit;
+mod backup;
 mod bot;
 mod check;
 mod client;
 mod contract;
 mod doctor;
 mod init;
+mod key;
 mod offline;
 mod out;
 pub mod quickstart;
@@ -26,7 +28,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use args::{Cli, Command, UserCommand};
+use args::{Cli, Command, KeyCommand, UserCommand};
 use out::{Failure, Out};
 
 /// Longest wait for the last diagnostics to reach standard error.
@@ -36,6 +38,7 @@ const DIAGNOSTICS_WITHIN: Duration = Duration::from_secs(1);
 pub fn main() -> ExitCode {
     // clap tells wrong usage itself and exits 2; --help and --version exit 0.
     let cli = Cli::parse();
+    crate::listener::tls::install_provider();
     let done = run(cli);
     crate::telemetry::trace::flush(DIAGNOSTICS_WITHIN);
     match done {
@@ -69,9 +72,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Explain(_) => reserved("explain"),
         Command::Attack(args) => attack::run(&args, out),
         Command::Gc(_) => reserved("gc"),
-        Command::Backup(_) => reserved("backup"),
-        Command::Restore(_) => reserved("restore"),
-        Command::Key(_) => reserved("key rotate"),
+        Command::Backup { path, with_master_key } => backup::run(&path, with_master_key, &load()?, out),
+        Command::Restore(args) => backup::restored(&args, &load()?, out),
+        Command::Key(KeyCommand::Rotate { new_key }) => key::rotate(new_key.as_deref(), &load()?, out),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -20,7 +20,7 @@ pub(super) struct Offline {
     control: Control,
     router: Router,
     // Given back last, when store and audit log are closed.
-    _lock: DataDirLock,
+    lock: DataDirLock,
 }
 
 impl Offline {
@@ -30,16 +30,18 @@ impl Offline {
         let control = opened.map_err(|error| Failure::from_error(&error))?;
         control.load().await.map_err(|error| Failure::from_error(&error))?;
         let router = admin::router(control.clone());
-        Ok(Offline { control, router, _lock: lock })
+        Ok(Offline { control, router, lock })
     }
 
     pub(super) fn router(&self) -> Router {
         self.router.clone()
     }
 
-    pub(super) async fn close(self) -> Result<(), Failure> {
+    /// Closes everything and gives the lock back.
+    pub(super) async fn close(self) -> Result<DataDirLock, Failure> {
         let audited = self.control.audit().stop(CLOSE_LIMIT).await;
         self.control.store().close().await.map_err(|error| Failure::from_error(&error))?;
-        audited.map_err(|error| Failure::from_error(&error))
+        audited.map_err(|error| Failure::from_error(&error))?;
+        Ok(self.lock)
     }
 }

@@ -11,8 +11,11 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 pub use sections::parse;
 pub use values::{GatewayUrl, HeaderText, Host, duration_text, parse_duration};
@@ -53,6 +56,37 @@ pub struct Listen {
     pub public_url: Option<String>,
     /// Authorities that a request may name, besides the bound address.
     pub hosts: Vec<Host>,
+    /// `None`: clients are served without encryption.
+    pub tls: Option<Tls>,
+    /// Networks whose word about a client's address and encryption counts.
+    pub trusted_forwarders: Vec<IpNet>,
+}
+
+/// How the public side is encrypted. The files themselves are not read here.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// At least one; the first is for clients that name no other.
+    pub certificates: Vec<CertificateFiles>,
+    /// `None`: clients are not asked for a certificate.
+    pub clients: Option<ClientCertificates>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone)]
+pub struct CertificateFiles {
+    /// PEM: the server's certificate, then its chain.
+    pub certificate: PathBuf,
+    /// PEM: its private key.
+    pub key: PathBuf,
+}
+
+/// What is asked of a client's certificate.
+#[derive(Debug, Clone)]
+pub struct ClientCertificates {
+    /// PEM: the authorities that may have signed it.
+    pub authorities: PathBuf,
+    /// Whether a client without one is turned away.
+    pub required: bool,
 }
 
 /// One Hermes gateway.
@@ -116,15 +150,23 @@ pub struct Limits {
     pub queue_wait: Duration,
     /// Client connections at once.
     pub connections: usize,
-    /// Client connections at once from one address.
+    /// Client connections at once from one address; an IPv6 /64 is one address.
     pub connections_per_address: usize,
+    /// TLS handshakes at once.
+    pub handshakes: usize,
     /// Longest request body, in bytes.
     pub max_body_bytes: u64,
+    /// Requests of one person in a second; `None`: no bound.
+    pub requests_per_second_per_person: Option<NonZeroU32>,
+    /// Requests from one address, or IPv6 /64, in a second; `None`: no bound.
+    pub requests_per_second_per_address: Option<NonZeroU32>,
 }
 
 /// Bounds on waiting.
 #[derive(Debug, Clone)]
 pub struct Deadlines {
+    /// A TLS handshake.
+    pub handshake: Duration,
     /// First byte of a connection.
     pub first_byte: Duration,
     /// A whole header section, from its first byte.
@@ -137,7 +179,7 @@ pub struct Deadlines {
     pub idle: Duration,
     /// Silence between two requests on a connection.
     pub keep_alive: Duration,
-    /// A client that takes no byte of its answer.
+    /// Longest time that a client lets its answer wait, and longest wait for it beyond what 1 KiB/s takes.
     pub write: Duration,
     /// Longest silence inside a request body, and longest wait for it beyond what 1 KiB/s takes.
     pub body: Duration,

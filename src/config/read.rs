@@ -1,5 +1,6 @@
 //! A reader over one TOML table that collects every problem instead of stopping at the first.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use toml::{Table, Value};
@@ -144,6 +145,11 @@ impl<'p> Section<'p> {
     /// The same, as a count with a default.
     pub(super) fn count(&mut self, key: &str, range: std::ops::RangeInclusive<i64>, default: usize) -> usize {
         self.integer(key, range).and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
+    }
+
+    /// Times a second.
+    pub(super) fn rate(&mut self, key: &str) -> Option<NonZeroU32> {
+        self.integer(key, 1..=1_000_000).and_then(|n| u32::try_from(n).ok()).and_then(NonZeroU32::new)
     }
 
     /// A duration within bounds.

@@ -124,9 +124,10 @@ impl HeaderText {
     /// What is allowed, as text.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let name: http::HeaderName = text.parse().map_err(|_| "a header name")?;
-        let name = name.as_str();
+        // Software behind the gateway may read an underscore as a hyphen.
+        let read_as = name.as_str().replace('_', "-");
         let never = matches!(
-            name,
+            read_as.as_str(),
             "authorization"
                 | "cookie"
                 | "host"
@@ -143,14 +144,23 @@ impl HeaderText {
                 | "forwarded"
                 | "via"
                 | "x-real-ip"
+                | "x-client-ip"
+                | "x-cluster-client-ip"
+                | "true-client-ip"
+                | "cf-connecting-ip"
+                | "fastly-client-ip"
                 | "x-request-id"
                 | "x-api-key"
                 | "set-cookie"
         );
-        if never || ["proxy-", "x-forwarded-", "x-botgate-", "sec-"].iter().any(|start| name.starts_with(start)) {
+        if never
+            || ["proxy-", "x-forwarded", "x-original-", "x-botgate-", "sec-"]
+                .iter()
+                .any(|start| read_as.starts_with(start))
+        {
             return Err("a header that carries no credential, routing, hop-by-hop or forwarding information");
         }
-        Ok(HeaderText(name.to_owned()))
+        Ok(HeaderText(name.as_str().to_owned()))
     }
 
     /// The name, lower case.
@@ -193,8 +203,22 @@ mod tests {
 
     #[test]
     fn no_credential_header_can_be_let_through() {
-        for bad in ["Authorization", "cookie", "X-Forwarded-For", "x-botgate-login", "Proxy-Authorization", "te", "é"]
-        {
+        for bad in [
+            "Authorization",
+            "cookie",
+            "X-Forwarded-For",
+            "x-botgate-login",
+            "Proxy-Authorization",
+            "te",
+            "é",
+            "X_Forwarded_For",
+            "x-forwarded_proto",
+            "X_Real_IP",
+            "True-Client-Ip",
+            "x_botgate_login",
+            "proxy_authorization",
+            "X-Original-Forwarded-For",
+        ] {
             assert!(HeaderText::parse(bad).is_err(), "{bad}");
         }
         assert_eq!(HeaderText::parse("X-Chat-Id").unwrap().as_str(), "x-chat-id");

@@ -12,8 +12,8 @@ use crate::config::{Config, Gateway};
 use crate::directory::{Directory, GatewayTarget};
 use crate::gateway::probe::{ProofTimes, ProvedGateway, Prover};
 use crate::identity::Sessions;
-use crate::secret::{ApiServerKey, MasterKey};
-use crate::store::{Store, StoreError, derive_key, master_key};
+use crate::secret::ApiServerKey;
+use crate::store::{Store, StoreError, audit_keys, settled_master_key};
 use crate::telemetry::audit::{Audit, AuditError};
 use crate::telemetry::metrics::Metrics;
 
@@ -55,11 +55,6 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// The key under which the audit log is sealed.
-pub fn audit_key(master: &MasterKey) -> [u8; 32] {
-    *derive_key(master, "audit")
-}
-
 impl Control {
     /// Opens master key, store and audit log of a data directory whose lock is held; `routes` are the metrics' labels.
     /// Blocks. [`Control::load`] comes next; the prover does nothing by itself yet.
@@ -67,12 +62,13 @@ impl Control {
     /// # Errors
     /// One of them cannot be used. A default profile's key is missed only when serving.
     pub fn open(config: Arc<Config>, routes: &[&'static str], serving: bool) -> Result<Self, OpenError> {
-        let master = master_key(&config.data_dir).map_err(OpenError::Store)?;
+        let master = settled_master_key(&config.data_dir).map_err(OpenError::Store)?;
         let names: Vec<_> = config.gateways.iter().map(|gateway| gateway.name.clone()).collect();
         let metrics = Metrics::new(&names, routes);
         let store = Store::open(&config.data_dir, &master).map_err(OpenError::Store)?;
         let audit_dir = config.data_dir.join("audit");
-        let audit = Audit::start(&audit_dir, audit_key(&master), config.audit_when_full, metrics.clone());
+        let keys = audit_keys(&config.data_dir, &master).map_err(OpenError::Store)?;
+        let audit = Audit::start(&audit_dir, keys, config.audit_when_full, metrics.clone());
         let audit = audit.map_err(OpenError::Audit)?;
         let directory = Arc::new(Directory::new());
         let mut gateways = Vec::with_capacity(config.gateways.len());

@@ -1,6 +1,9 @@
 //! The audit records of an operator's actions.
 
+use serde::{Deserialize, Serialize};
+
 use crate::names::Login;
+use crate::store::Restored;
 use crate::telemetry::audit::{ActionRecord, Actor, Outcome};
 
 use super::{Caller, Control, ControlError};
@@ -10,6 +13,26 @@ const RECORDS_AT_ONCE: usize = 1_000;
 
 /// Further facts about an action; never a secret.
 pub(super) type Detail = [(&'static str, String)];
+
+/// Work on the database as a whole.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "work", rename_all = "snake_case")]
+pub enum Upkeep {
+    /// A copy is made.
+    Backup {
+        /// Where.
+        path: String,
+    },
+    /// The master key is about to be rotated.
+    KeyRotation,
+    /// A backup took the database's place.
+    Restore {
+        /// Which.
+        path: String,
+        /// What came of it.
+        restored: Restored,
+    },
+}
 
 impl Control {
     /// Records one action that was done, and waits until the record is written.
@@ -55,5 +78,24 @@ impl Control {
     /// The audit log does not take records.
     pub async fn audit_is_read(&self, caller: Caller, login: Option<&Login>) -> Result<(), ControlError> {
         self.record(caller, "audit.read", login.map_or("", Login::as_str), &[]).await
+    }
+
+    /// Records work on the database as a whole, which is done from outside.
+    ///
+    /// # Errors
+    /// The audit log does not take records.
+    pub async fn note_upkeep(&self, caller: Caller, upkeep: &Upkeep) -> Result<(), ControlError> {
+        match upkeep {
+            Upkeep::Backup { path } => self.record(caller, "backup", path, &[]).await,
+            Upkeep::KeyRotation => self.record(caller, "key.rotate", "", &[]).await,
+            Upkeep::Restore { path, restored } => {
+                let detail = [
+                    ("compared", restored.compared.to_string()),
+                    ("people_refused", restored.people_refused.to_string()),
+                    ("revoked", restored.revoked.to_string()),
+                ];
+                self.record(caller, "restore", path, &detail).await
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Bounds on connections: all together, and per address.
+//! Bounds on connections, all together and per address (IPv6: per /64), and on handshakes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+
+use crate::proxy::Subscriber;
 
 /// The bounds and what is open. Clones are handles on the same counts.
 #[derive(Debug, Clone)]
@@ -17,14 +19,15 @@ struct Counts {
     per_address: usize,
     open: AtomicUsize,
     // Holds only addresses with an open connection, so `total` bounds it.
-    by_address: DashMap<IpAddr, usize>,
+    by_address: DashMap<Subscriber, usize>,
 }
 
 /// One connection's place; dropping it gives the place back.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     counts: Arc<Counts>,
-    address: IpAddr,
+    // None: a forwarder's, behind whose address are many clients.
+    address: Option<Subscriber>,
 }
 
 impl ConnectionLimits {
@@ -35,13 +38,9 @@ impl ConnectionLimits {
 
     /// A place for a connection from this address; `None` when there is none.
     pub fn admit(&self, address: IpAddr) -> Option<ConnectionPermit> {
-        let counts = &self.0;
+        let (counts, address) = (&self.0, Subscriber::of(address));
         let mut here = counts.by_address.entry(address).or_insert(0);
-        let full = *here >= counts.per_address
-            || counts
-                .open
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < counts.total).then_some(open + 1))
-                .is_err();
+        let full = *here >= counts.per_address || !counts.take();
         if full {
             let unused = *here == 0;
             drop(here);
@@ -52,7 +51,12 @@ impl ConnectionLimits {
         }
         *here += 1;
         drop(here);
-        Some(ConnectionPermit { counts: Arc::clone(counts), address })
+        Some(ConnectionPermit { counts: Arc::clone(counts), address: Some(address) })
+    }
+
+    /// A place for a connection of a trusted forwarder, which is bounded with all together only.
+    pub fn admit_forwarder(&self) -> Option<ConnectionPermit> {
+        self.0.take().then(|| ConnectionPermit { counts: Arc::clone(&self.0), address: None })
     }
 
     /// Connections that are open.
@@ -61,10 +65,19 @@ impl ConnectionLimits {
     }
 }
 
+impl Counts {
+    /// Counts one more, unless all together are as many as may be.
+    fn take(&self) -> bool {
+        let one_more = |open| (open < self.total).then_some(open + 1);
+        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+}
+
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.counts.open.fetch_sub(1, Ordering::Relaxed);
-        if let Entry::Occupied(mut here) = self.counts.by_address.entry(self.address) {
+        let Some(address) = self.address else { return };
+        if let Entry::Occupied(mut here) = self.counts.by_address.entry(address) {
             *here.get_mut() -= 1;
             if *here.get() == 0 {
                 here.remove();
@@ -73,9 +86,56 @@ impl Drop for ConnectionPermit {
     }
 }
 
+/// The bound on handshakes and what is under way. Clones are handles on the same count.
+#[derive(Debug, Clone)]
+pub struct HandshakeLimit(Arc<Handshakes>);
+
+#[derive(Debug)]
+struct Handshakes {
+    most: usize,
+    under_way: AtomicUsize,
+}
+
+/// One handshake's place; dropping it gives the place back.
+#[derive(Debug)]
+pub struct HandshakePermit(Arc<Handshakes>);
+
+impl HandshakeLimit {
+    /// A bound with nothing under way.
+    pub fn new(most: usize) -> Self {
+        HandshakeLimit(Arc::new(Handshakes { most, under_way: AtomicUsize::new(0) }))
+    }
+
+    /// A place for a handshake; `None` when there is none.
+    pub fn admit(&self) -> Option<HandshakePermit> {
+        let most = self.0.most;
+        let more = |under_way| (under_way < most).then_some(under_way + 1);
+        self.0.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(HandshakePermit(Arc::clone(&self.0)))
+    }
+}
+
+impl Drop for HandshakePermit {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn handshakes_are_bounded_and_given_back() {
+        let limit = HandshakeLimit::new(2);
+        let (first, second) = (limit.admit().unwrap(), limit.admit().unwrap());
+        assert!(limit.admit().is_none());
+        drop(first);
+        let third = limit.admit().unwrap();
+        assert!(limit.admit().is_none());
+        drop((second, third));
+        assert_eq!(limit.0.under_way.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn places_are_bounded_and_given_back() {
@@ -90,6 +150,24 @@ mod tests {
         drop((first, third));
         assert_eq!(limits.open(), 1);
         assert!(limits.admit(a).is_some());
-        assert!(!limits.0.by_address.contains_key(&b));
+        assert!(!limits.0.by_address.contains_key(&Subscriber::of(b)));
+    }
+    #[test]
+    fn whoever_has_one_address_of_an_ipv6_network_has_them_all() {
+        let limits = ConnectionLimits::new(10, 2);
+        let from = |text: &str| limits.admit(text.parse().unwrap());
+        let _held = (from("2001:db8::1").unwrap(), from("2001:db8::ffff:2").unwrap());
+        assert!(from("2001:db8::3").is_none());
+        assert!(from("2001:db8:0:1::3").is_some());
+    }
+
+    #[test]
+    fn a_forwarders_clients_share_all_places_and_no_address() {
+        let limits = ConnectionLimits::new(3, 1);
+        let held: Vec<_> = std::iter::repeat_with(|| limits.admit_forwarder()).take(3).collect();
+        assert!(held.iter().all(Option::is_some));
+        assert!(limits.admit_forwarder().is_none());
+        drop(held);
+        assert_eq!(limits.open(), 0);
     }
 }

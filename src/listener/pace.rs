@@ -18,6 +18,10 @@ use tokio::time::Instant;
 use crate::config::Deadlines;
 use crate::tasks::Cancellation;
 
+/// Slowest client that is waited for, in bytes a second. Only time in which a write waits for it counts, so that an answer may
+/// take as long as it likes.
+const LEAST_BYTES_PER_SECOND: u64 = 1024;
+
 /// What the connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -39,6 +43,8 @@ pub(super) struct Pace {
     since_ms: AtomicU64,
     // Zero: no write is waiting for the client.
     write_blocked_ms: AtomicU64,
+    // Milliseconds that the client has let writes wait beyond what its bytes since then were worth.
+    write_owed_ms: AtomicU64,
     ended_by_client: AtomicBool,
     // What cuts the answer under way.
     cut_by: Mutex<Option<Cancellation>>,
@@ -51,6 +57,7 @@ impl Pace {
             phase: AtomicU8::new(Phase::First as u8),
             since_ms: AtomicU64::new(0),
             write_blocked_ms: AtomicU64::new(0),
+            write_owed_ms: AtomicU64::new(0),
             ended_by_client: AtomicBool::new(false),
             cut_by: Mutex::new(None),
         })
@@ -85,9 +92,26 @@ impl Pace {
         matches!(self.phase(), Phase::Idle | Phase::First)
     }
 
+    /// Whether a request is being served.
+    pub(super) fn is_busy(&self) -> bool {
+        self.phase() == Phase::Busy
+    }
+
     /// Whether the client has left a request that is being served.
     pub(super) fn is_left(&self) -> bool {
-        self.phase() == Phase::Busy && self.ended_by_client()
+        self.is_busy() && self.ended_by_client()
+    }
+
+    /// The client has closed its side.
+    pub(super) fn left(&self) {
+        self.ended_by_client.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection begins now: what came before was its handshake.
+    pub(super) fn restart(&self) {
+        self.enter(Phase::First);
+        self.write_blocked_ms.store(0, Ordering::Relaxed);
+        self.write_owed_ms.store(0, Ordering::Relaxed);
     }
 
     /// Whether the client has closed its side.
@@ -118,30 +142,61 @@ impl Pace {
             Phase::Idle => Some(after(since, deadlines.keep_alive)),
             Phase::Busy => None,
         };
-        let write = match self.write_blocked_ms.load(Ordering::Relaxed) {
-            0 => None,
-            ms => Some(after(ms, deadlines.write)),
-        };
-        match (phase, write) {
+        match (phase, self.write_due(deadlines)) {
             (Some(phase), Some(write)) => Some(phase.min(write)),
             (one, other) => one.or(other),
         }
     }
 
+    /// When the client has taken no byte for too long, as things are; `None`: nothing waits for it.
+    pub(super) fn write_due(&self, deadlines: &Deadlines) -> Option<Instant> {
+        match self.write_blocked_ms.load(Ordering::Relaxed) {
+            0 => None,
+            ms => {
+                let owed = Duration::from_millis(self.write_owed_ms.load(Ordering::Relaxed));
+                Some(self.opened + Duration::from_millis(ms) + deadlines.write.saturating_sub(owed))
+            }
+        }
+    }
+
     fn received(&self, bytes: usize) {
         if bytes == 0 {
-            self.ended_by_client.store(true, Ordering::Relaxed);
+            self.left();
         } else if matches!(self.phase(), Phase::First | Phase::Idle) {
             self.enter(Phase::Head);
         }
     }
 
-    fn wrote(&self, progress: bool) {
-        if progress {
-            self.write_blocked_ms.store(0, Ordering::Relaxed);
-        } else if self.write_blocked_ms.load(Ordering::Relaxed) == 0 {
-            self.write_blocked_ms.store(self.now_ms().max(1), Ordering::Relaxed);
+    /// The client took this many bytes; `None`: it takes none now.
+    fn wrote(&self, bytes: Option<usize>) {
+        let blocked = self.write_blocked_ms.load(Ordering::Relaxed);
+        match bytes {
+            // A client that keeps up costs the two loads.
+            Some(bytes) => {
+                let mut owed = self.write_owed_ms.load(Ordering::Relaxed);
+                if blocked == 0 && owed == 0 {
+                    return;
+                }
+                if blocked != 0 {
+                    owed += self.now_ms().saturating_sub(blocked);
+                    self.write_blocked_ms.store(0, Ordering::Relaxed);
+                }
+                owed = owed.saturating_sub(bytes as u64 * 1000 / LEAST_BYTES_PER_SECOND);
+                self.write_owed_ms.store(owed, Ordering::Relaxed);
+            }
+            None if blocked == 0 => self.write_blocked_ms.store(self.now_ms().max(1), Ordering::Relaxed),
+            None => {}
         }
+    }
+}
+
+/// How many bytes a write took.
+fn taken(polled: &Poll<io::Result<usize>>) -> Option<usize> {
+    match polled {
+        Poll::Ready(Ok(bytes)) => Some(*bytes),
+        // The connection ends anyway.
+        Poll::Ready(Err(_)) => Some(0),
+        Poll::Pending => None,
     }
 }
 
@@ -184,14 +239,14 @@ impl AsyncRead for Paced {
 impl AsyncWrite for Paced {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.pace.wrote(polled.is_ready());
+        self.pace.wrote(taken(&polled));
         polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The engine does not read while it holds bytes of a further request, and so would not see its client leave. This
         // costs a system call only when something has come.
-        if self.pace.phase() == Phase::Busy
+        if self.pace.is_busy()
             && let Poll::Ready(Ok(0)) = self.stream.poll_peek(cx, &mut ReadBuf::new(&mut [0]))
         {
             self.pace.received(0);
@@ -213,7 +268,58 @@ impl AsyncWrite for Paced {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.pace.wrote(polled.is_ready());
+        self.pace.wrote(taken(&polled));
         polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    fn deadlines() -> Deadlines {
+        let text = "[[gateway]]\nname = \"main\"\nurl = \"http://127.0.0.1:1\"\n";
+        crate::config::parse(text, std::path::Path::new("/nonexistent")).unwrap().deadlines
+    }
+
+    /// Seconds that a blocked client has left.
+    fn left(pace: &Pace) -> u64 {
+        pace.due(&deadlines()).unwrap().saturating_duration_since(Instant::now()).as_secs_f64().round() as u64
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_let_its_answer_wait_but_not_again_and_again() {
+        let pace = Pace::new();
+        let _busy = pace.busy();
+        assert!(pace.due(&deadlines()).is_none());
+        pass(5).await;
+        pace.wrote(None);
+        assert_eq!(left(&pace), 60);
+        pass(50).await;
+        assert_eq!(left(&pace), 10);
+        pace.wrote(Some(10 * 1024));
+        assert!(pace.due(&deadlines()).is_none());
+        pace.wrote(None);
+        assert_eq!(left(&pace), 20, "fifty seconds for ten KiB leave forty owed");
+        pass(19).await;
+        pace.wrote(Some(1));
+        pace.wrote(None);
+        assert_eq!(left(&pace), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_may_take_for_ever_while_its_client_takes_it() {
+        let pace = Pace::new();
+        let _busy = pace.busy();
+        for _ in 0..1000 {
+            pace.wrote(None);
+            pass(32).await;
+            assert!(left(&pace) >= 28);
+            pace.wrote(Some(32 * 1024));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! admit: the last decision before a request leaves: drain, gateway state, permit, room for the audit records.
+//! admit: the last decision before a request leaves: the person's rate, drain, gateway state, permit, room for the audit records.
 //!
 //! Invariants: what is admitted holds its permit and its room in the exchange, which gives both back; revocation is looked
 //! at again after every wait.
@@ -19,6 +19,8 @@ pub(super) async fn admit(
     kind: RouteKind,
 ) -> Result<(), Reason> {
     let edge = worker.edge.parts();
+    let person = grant.session().person().uid();
+    edge.rates.asks(person)?;
     if edge.draining.is_cancelled() {
         return Err(Reason::Draining);
     }
@@ -27,7 +29,6 @@ pub(super) async fn admit(
         true => Some(permit(worker, grant).await?),
         false => None,
     };
-    let person = grant.session().person().uid();
     let audit = match kind {
         RouteKind::Read => Ok(AuditState::None),
         RouteKind::Change => edge.audit.reserve_one(person).map(AuditState::Change),

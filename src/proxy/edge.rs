@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::forwarders::Forwarders;
 use super::head::AllowedHosts;
+use super::rates::Rates;
 use super::routes::Routes;
 use crate::config::{Deadlines, HeaderText, Limits};
 use crate::directory::Directory;
@@ -24,6 +26,8 @@ const STALENESS_LIMIT: Duration = Duration::from_secs(30);
 pub struct EdgeParts {
     /// Authorities that requests may name.
     pub hosts: AllowedHosts,
+    /// Networks whose word about a client counts.
+    pub forwarders: Forwarders,
     /// Login → bot.
     pub directory: Arc<Directory>,
     /// Who is signed in.
@@ -32,6 +36,8 @@ pub struct EdgeParts {
     pub routes: Routes,
     /// Bounds on people and bodies.
     pub limits: Limits,
+    /// How often people and addresses may ask.
+    pub rates: Rates,
     /// Bounds on waiting.
     pub deadlines: Deadlines,
     /// Longest pause between two writes of a gateway: it notices by writing alone that a stream is read no more.
@@ -40,8 +46,8 @@ pub struct EdgeParts {
     pub turns: Vec<Turns>,
     /// Further request headers to let through, one entry per gateway.
     pub forward_headers: Vec<Vec<HeaderText>>,
-    /// Whether session cookies count on this listener.
-    pub cookies_count: bool,
+    /// Whether session cookies count also where the client's side is not encrypted: loopback alone.
+    pub insecure_cookies: bool,
     /// Audit log.
     pub audit: Audit,
     /// Metric handles.

@@ -164,14 +164,14 @@ impl Exchange {
         match (std::mem::replace(&mut self.audit, AuditState::None), &self.grant) {
             (AuditState::Reserved(slots), Some(grant)) => {
                 let (session, bot) = (grant.session(), grant.bot());
-                self.audit = AuditState::Open(slots.open(OpenRecord {
-                    request_id: self.request_text().into(),
-                    login: session.person().login().clone(),
-                    uid: session.person().uid().clone(),
-                    session_id: session.id().clone(),
+                self.audit = AuditState::Open(slots.open(&OpenRecord {
+                    request_id: self.request_text(),
+                    login: session.person().login(),
+                    uid: session.person().uid(),
+                    session_id: session.id(),
                     credential: session.kind(),
-                    profile: bot.profile().clone(),
-                    gateway: bot.gateway().name().clone(),
+                    profile: bot.profile(),
+                    gateway: bot.gateway().name(),
                     method: self.route_method,
                     route: self.template,
                     peer: self.peer,

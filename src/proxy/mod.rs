@@ -7,36 +7,43 @@
 mod admit;
 mod authorize;
 mod body;
+mod client;
 mod edge;
 mod engine;
 mod exchange;
 mod forward;
+mod forwarders;
 mod head;
 mod headers;
 mod narrow;
 mod origin;
 mod own_pages;
+mod rates;
 mod refusal;
 mod request_id;
 mod respond;
 mod rewrite;
 mod routes;
 mod run_start;
+mod subscriber;
 mod target;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderValue, Request, Response, request};
+use http::{Request, Response, request};
 use hyper::body::Incoming;
 
 pub use authorize::Grant;
 pub use body::{Cut, EdgeBody};
+pub use client::Client;
 pub use edge::{Edge, EdgeParts, Freshness, now_ms};
+pub use forwarders::Forwarders;
 pub use head::{AllowedHosts, HeadView, Line, Screened};
+pub use rates::Rates;
 pub use rewrite::Outbound;
 pub use routes::{NO_ROUTE, Route, RouteKind, Routes};
+pub use subscriber::Subscriber;
 
 use crate::gateway::pool::Pool;
 use crate::gateway::request_body::RequestBody;
@@ -78,40 +85,47 @@ impl Worker {
     }
 }
 
-/// Where a client is.
-#[derive(Debug, Clone)]
-struct Peer {
-    address: IpAddr,
-    // Made once for a connection: its value in X-Forwarded-For.
-    text: HeaderValue,
-}
-
 /// The gate as one client's connection sees it.
 pub struct Gate {
     worker: Arc<Worker>,
-    peer: Peer,
+    client: Client,
+    // Its word about the clients behind it counts.
+    is_forwarder: bool,
 }
 
 impl Gate {
-    /// The gate for a client at this address.
-    pub fn new(worker: Arc<Worker>, address: IpAddr) -> Self {
-        // Digits, letters, dots and colons.
-        let text = HeaderValue::try_from(address.to_string()).expect("an address is a header value");
-        Gate { worker, peer: Peer { address, text } }
+    /// The gate for this client.
+    pub fn new(worker: Arc<Worker>, client: Client) -> Self {
+        let is_forwarder = worker.edge.parts().forwarders.contains(client.address());
+        Gate { worker, client, is_forwarder }
     }
 
     /// Serves one request.
     pub async fn serve(&self, request: Request<Incoming>) -> Response<EdgeBody> {
         let (parts, body) = request.into_parts();
-        serve(&self.worker, &self.peer, parts, body).await
+        if !self.is_forwarder {
+            return serve(&self.worker, Ok(&self.client), parts, body).await;
+        }
+        let told = self.worker.edge.parts().forwarders.client(&self.client, &parts.headers);
+        let asking = told.as_ref().map_err(|reason| (&self.client, *reason));
+        Box::pin(serve(&self.worker, asking, parts, body)).await
     }
 }
 
-async fn serve(worker: &Arc<Worker>, peer: &Peer, parts: request::Parts, body: Incoming) -> Response<EdgeBody> {
+/// `asking`: the client; or the forwarder whose word about it is refused, and why.
+async fn serve(
+    worker: &Arc<Worker>,
+    asking: Result<&Client, (&Client, Reason)>,
+    parts: request::Parts,
+    body: Incoming,
+) -> Response<EdgeBody> {
+    let client = asking.unwrap_or_else(|(forwarder, _)| forwarder);
     let unread = engine::has_body(&body, &parts.headers);
     let request_id = worker.request_ids.next();
-    let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, peer.address, parts.method.clone()));
-    let (grant, asked, kind) = match decide(worker, &mut exchange, &parts) {
+    let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, client.address(), parts.method.clone()));
+    let understood = asking.map_err(|(_, reason)| Refusal::of(reason));
+    let decided = understood.and_then(|client| decide(worker, client, &mut exchange, &parts));
+    let (grant, asked, kind) = match decided {
         Ok(Decision::Forward { grant, asked, kind }) => (grant, asked, kind),
         Ok(Decision::OwnPage(response)) => {
             exchange.answers(response.status());
@@ -120,24 +134,23 @@ async fn serve(worker: &Arc<Worker>, peer: &Peer, parts: request::Parts, body: I
         }
         Err(refusal) => return refuse(exchange, refusal, unread),
     };
-    // 7. Drain, gateway state, permit, room for the audit records.
+    // 7. The person's rate, drain, gateway state, permit, room for the audit records.
     if let Err(reason) = admit::admit(worker, &mut exchange, &grant, kind).await {
         return refuse(exchange, Refusal::of(reason), unread);
     }
     match kind {
         // The answer names the run, so it is read even when the client does not wait for it.
         RouteKind::RunStart => {
-            let (worker, peer) = (worker.clone(), peer.clone());
+            let (worker, client) = (worker.clone(), client.clone());
             let tasks = worker.tasks.clone();
             let passing = async move {
-                let head =
-                    PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text, has_body: unread };
+                let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client: &client, has_body: unread };
                 pass(&worker, exchange, head, body).await
             };
             Box::pin(run_start::detached(&tasks, passing)).await
         }
         RouteKind::Read | RouteKind::Change | RouteKind::Turn => {
-            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, peer: &peer.text, has_body: unread };
+            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client, has_body: unread };
             pass(worker, exchange, head, body).await
         }
     }
@@ -149,7 +162,7 @@ struct PassingHead<'r> {
     asked: Asked,
     grant: &'r Grant,
     kind: RouteKind,
-    peer: &'r HeaderValue,
+    client: &'r Client,
     has_body: bool,
 }
 
@@ -160,15 +173,23 @@ enum Decision {
 }
 
 /// Decisions 1 to 6, in their order. Nothing here waits.
-fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> Result<Decision, Refusal> {
+fn decide(
+    worker: &Worker,
+    client: &Client,
+    exchange: &mut Exchange,
+    parts: &request::Parts,
+) -> Result<Decision, Refusal> {
     let edge = worker.edge.parts();
     // 1. Framing, Host, target, sizes, CONNECT and TRACE.
-    if parts.version < http::Version::HTTP_11 {
-        return Err(Refusal::of(Reason::HttpVersion));
+    match parts.version {
+        http::Version::HTTP_11 => {}
+        http::Version::HTTP_2 => engine::http2_rules(parts, client.is_secure())?,
+        _ => return Err(Refusal::of(Reason::HttpVersion)),
     }
     let lines = engine::lines(parts);
     let screened = Screened::new(engine::view(parts, &lines), &edge.hosts)?;
-    // 2. The edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
+    // 2. The address's rate, whatever the credential; the edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
+    edge.rates.asks_from(exchange.peer()).map_err(Refusal::of)?;
     if let Some(response) = own_pages::serve(&screened) {
         return response.map(|page| {
             exchange.on_route(routes::OWN_PAGE, "GET", "/health");
@@ -180,13 +201,13 @@ fn decide(worker: &Worker, exchange: &mut Exchange, parts: &request::Parts) -> R
         return Err(Refusal::of(Reason::StoreStale));
     }
     let head_lines = lines.iter().map(|line| (line.name.as_bytes(), line.value));
-    let credential = credential(head_lines, edge.cookies_count).map_err(Refusal::of)?;
+    let credential = credential(head_lines, client.is_secure() || edge.insecure_cookies).map_err(Refusal::of)?;
     let session = edge.sessions.lookup(&credential.token, now_ms()).map_err(|refused| {
         exchange.concerns(refused.person);
         Refusal::of(refused.reason)
     })?;
     exchange.concerns(Some(session.person().clone()));
-    if credential.carrier == Carrier::Cookie && !origin::is_own(screened.head()) {
+    if credential.carrier == Carrier::Cookie && !origin::is_own(screened.head(), client.is_secure()) {
         return Err(Refusal::of(Reason::CrossOrigin));
     }
     // 4. The person's own bot, and no other.
@@ -219,7 +240,7 @@ impl<'r> PassingHead<'r> {
     fn rewritten(&self, worker: &Worker, head: &HeadView<'r>) -> Outbound<'r> {
         let extra = worker.edge.parts().forward_headers.get(self.grant.bot().gateway().index());
         let extra = extra.map_or(&[][..], Vec::as_slice);
-        Outbound::new(self.grant, head, self.asked, extra, self.peer)
+        Outbound::new(self.grant, head, self.asked, extra, self.client)
     }
 }
 

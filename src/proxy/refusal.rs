@@ -26,7 +26,8 @@ pub struct Refusal {
     sent: bool,
 }
 
-/// Seconds in Retry-After: what is full or starting now is usually free again soon.
+/// Seconds in Retry-After: what is full or starting now is usually free again soon, and a rate lets one more request pass
+/// each second at the latest.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// What the client sees of a reason.
@@ -116,7 +117,9 @@ fn show(reason: Reason) -> Shown {
     const LIMIT: &str = "rate_limit_error";
     const SERVER: &str = "server_error";
     match reason {
-        Reason::BadRequest => shown(StatusCode::BAD_REQUEST, REQUEST, "bad_request", "The request is not well formed."),
+        Reason::BadRequest | Reason::BadForwarding => {
+            shown(StatusCode::BAD_REQUEST, REQUEST, "bad_request", "The request is not well formed.")
+        }
         Reason::HttpVersion => shown(
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             REQUEST,
@@ -181,7 +184,18 @@ fn show(reason: Reason) -> Shown {
         Reason::Expectation => {
             shown(StatusCode::EXPECTATION_FAILED, REQUEST, "expectation_failed", "Only 100-continue can be expected.")
         }
-        Reason::QueueFull | Reason::QueueTimeout | Reason::ConnectionLimit => later(
+        Reason::AddressRate | Reason::PersonRate => later(
+            StatusCode::TOO_MANY_REQUESTS,
+            LIMIT,
+            "rate_limit_exceeded",
+            "Too many requests came in too short a time; try again shortly.",
+        ),
+        // The last three end a connection and are never an answer.
+        Reason::QueueFull
+        | Reason::QueueTimeout
+        | Reason::ConnectionLimit
+        | Reason::HandshakeLimit
+        | Reason::FrameFlood => later(
             StatusCode::TOO_MANY_REQUESTS,
             LIMIT,
             "rate_limit_exceeded",

@@ -4,9 +4,8 @@
 //! client's profile segment; its credential is the grant's. Which of the client's header lines pass is a set of their
 //! places, so that the engine moves them without this stage knowing its types. Nothing is copied here.
 
-use http::HeaderValue;
-
 use super::authorize::Grant;
+use super::client::Client;
 use super::head::{Asked, HeadView, LINES_MAX};
 use super::headers::{is_nominated, nominates, request_passes};
 use crate::config::HeaderText;
@@ -17,7 +16,7 @@ pub struct Outbound<'g> {
     grant: &'g Grant,
     below: &'g str,
     kept: KeptLines,
-    forwarded_for: &'g HeaderValue,
+    client: &'g Client,
 }
 
 /// The places of the header lines that pass.
@@ -34,21 +33,15 @@ impl KeptLines {
 }
 
 impl<'g> Outbound<'g> {
-    /// The head for the grant's gateway. `asked` is what screening found in this head, `peer` the client's address.
-    pub fn new(
-        grant: &'g Grant,
-        head: &HeadView<'g>,
-        asked: Asked,
-        extra: &[HeaderText],
-        peer: &'g HeaderValue,
-    ) -> Self {
+    /// The head for the grant's gateway. `asked` is what screening found in this head.
+    pub fn new(grant: &'g Grant, head: &HeadView<'g>, asked: Asked, extra: &[HeaderText], client: &'g Client) -> Self {
         // Most clients nominate nothing; looking once saves a search for every line.
         let nominates = nominates(head);
         let kept = head.lines.iter().enumerate().fold(0, |kept, (place, line)| {
             let passes = request_passes(line.name, extra) && !(nominates && is_nominated(head, line.name));
             kept | u128::from(passes) << place
         });
-        Outbound { grant, below: asked.below(head.path_and_query), kept: KeptLines(kept), forwarded_for: peer }
+        Outbound { grant, below: asked.below(head.path_and_query), kept: KeptLines(kept), client }
     }
 
     /// The grant that it was made with.
@@ -66,8 +59,8 @@ impl<'g> Outbound<'g> {
         self.kept
     }
 
-    /// Value of X-Forwarded-For: the peer, whatever the client claimed.
-    pub fn forwarded_for(&self) -> &'g HeaderValue {
-        self.forwarded_for
+    /// Who asks, whatever it claims: what the forwarding lines tell.
+    pub fn client(&self) -> &'g Client {
+        self.client
     }
 }

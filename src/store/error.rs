@@ -44,10 +44,19 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// The master key is a systemd credential: its file is not botgate's to change.
+    KeyIsCredential,
     /// A master key exists, or a database that was sealed with one.
     MasterKeyExists {
         /// The file in the way.
         path: PathBuf,
+    },
+    /// What was written is not what can be read back.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// The database was sealed with another master key.
     WrongMasterKey {
@@ -141,9 +150,13 @@ impl fmt::Display for StoreError {
             StoreError::MalformedMasterKey { path } => {
                 write!(f, "{}: a master key is 64 hex digits, and this is not", path.display())
             }
+            StoreError::KeyIsCredential => f.write_str(
+                "the master key is a systemd credential, whose file botgate cannot change; give the new key with --new-key",
+            ),
             StoreError::MasterKeyExists { path } => {
                 write!(f, "{}: exists; a new master key would not open what it seals", path.display())
             }
+            StoreError::Damaged { path, why } => write!(f, "{}: is damaged: {why}", path.display()),
             StoreError::WrongMasterKey { path } => {
                 write!(f, "{}: was sealed with another master key", path.display())
             }

@@ -15,6 +15,8 @@ use crate::secret::MasterKey;
 
 /// The key's file in the data directory.
 pub(super) const KEY_FILE: &str = "master.key";
+/// The key that is to take its place, while it is rotated.
+const NEXT_KEY_FILE: &str = "master.key.next";
 /// The key's name as a systemd credential.
 const CREDENTIAL: &str = "botgate-master-key";
 /// Longest file that is read in search of 64 digits, in bytes.
@@ -31,16 +33,68 @@ pub fn master_key(data_dir: &Path) -> Result<MasterKey, StoreError> {
 }
 
 fn load(data_dir: &Path, credentials: Option<OsString>) -> Result<MasterKey, StoreError> {
-    if let Some(dir) = credentials {
-        let path = Path::new(&dir).join(CREDENTIAL);
-        // systemd opens a credential to a service's user by an access list, which shows as group bits, and may keep
-        // the owner: only what everybody can read is refused.
-        if let Some(key) = read(&path, 0o007, false)? {
-            return Ok(key);
-        }
+    if let Some(key) = credential(credentials)? {
+        return Ok(key);
     }
     let path = files::check_data_dir(data_dir)?.join(KEY_FILE);
     read(&path, files::OTHERS, true)?.ok_or(StoreError::NoMasterKey { path })
+}
+
+fn credential(credentials: Option<OsString>) -> Result<Option<MasterKey>, StoreError> {
+    let Some(dir) = credentials else { return Ok(None) };
+    // systemd opens a credential to a service's user by an access list, which shows as group bits, and may keep the owner:
+    // only what everybody can read is refused.
+    read(&Path::new(&dir).join(CREDENTIAL), 0o007, false)
+}
+
+/// Whether the master key is a systemd credential, which only whoever configures the service can change.
+#[expect(clippy::disallowed_methods, reason = "systemd tells a credential's place in the environment only")]
+pub(super) fn is_credential() -> Result<bool, StoreError> {
+    credential(std::env::var_os("CREDENTIALS_DIRECTORY")).map(|key| key.is_some())
+}
+
+/// A master key from a file of the operator's: a backup's, kept elsewhere.
+///
+/// # Errors
+/// It cannot be read, others can read it, or it is none.
+pub fn read_master_key(path: &Path) -> Result<MasterKey, StoreError> {
+    read(path, files::OTHERS, false)?.ok_or_else(|| StoreError::NoMasterKey { path: path.to_owned() })
+}
+
+/// The key that was about to take the master key's place when a rotation broke off.
+pub(super) fn next_key(data_dir: &Path) -> Result<Option<MasterKey>, StoreError> {
+    read(&files::check_data_dir(data_dir)?.join(NEXT_KEY_FILE), files::OTHERS, true)
+}
+
+/// Writes the key that is to take the master key's place.
+pub(super) fn write_next_key(data_dir: &Path, key: &MasterKey) -> Result<(), StoreError> {
+    let dir = files::check_data_dir(data_dir)?;
+    let path = dir.join(NEXT_KEY_FILE);
+    let mut file = files::create_private(&path)?;
+    write_key(&mut file, key).map_err(|source| files::io_error(&path, source))?;
+    files::sync_dir(&dir)
+}
+
+/// The next key takes the master key's place.
+pub(super) fn adopt_next_key(data_dir: &Path) -> Result<(), StoreError> {
+    let dir = files::check_data_dir(data_dir)?;
+    let path = dir.join(NEXT_KEY_FILE);
+    fs::rename(&path, dir.join(KEY_FILE)).map_err(|source| files::io_error(&path, source))?;
+    files::sync_dir(&dir)
+}
+
+/// Removes a next key under which nothing was sealed.
+pub(super) fn drop_next_key(data_dir: &Path) -> Result<(), StoreError> {
+    let dir = files::check_data_dir(data_dir)?;
+    let path = dir.join(NEXT_KEY_FILE);
+    fs::remove_file(&path).map_err(|source| files::io_error(&path, source))?;
+    files::sync_dir(&dir)
+}
+
+/// Writes a copy of the master key to a new file.
+pub(super) fn copy_master_key(key: &MasterKey, path: &Path) -> Result<(), StoreError> {
+    let mut file = files::create_private(path)?;
+    write_key(&mut file, key).map_err(|source| files::io_error(path, source))
 }
 
 fn read(path: &Path, refused_bits: u32, check_owner: bool) -> Result<Option<MasterKey>, StoreError> {

@@ -6,6 +6,7 @@
 //! One thread owns the database and works through a bounded queue, so that nothing here blocks a runtime.
 //! The store changes rows, not the live edge, and the data path never waits for it.
 
+mod backup;
 mod bots;
 mod error;
 mod files;
@@ -13,6 +14,8 @@ mod lock;
 mod master;
 mod model;
 mod people;
+mod restore;
+mod rotation;
 mod runs;
 mod seal;
 mod sessions;
@@ -22,15 +25,18 @@ mod tests;
 
 use std::path::Path;
 
+pub use backup::{Backup, backup};
 pub use error::StoreError;
 pub use files::prepare_data_dir;
 pub use lock::DataDirLock;
-pub use master::{create_master_key, master_key};
+pub use master::{create_master_key, master_key, read_master_key};
 pub use model::{
     BotKey, BotTokenRow, Deleting, IdleFlush, ImportLine, ImportOutcome, Loaded, LockedDown, NewPerson, NewSession,
     PersonRow, PersonState, RowFault, RowProblem, RunRow, SessionFilter, SessionRefused, SessionRow,
 };
-pub use seal::derive_key;
+pub use restore::{Restore, Restored, restore};
+pub use rotation::{Rotated, audit_keys, is_sealed_with, rotate_master_key, settled_master_key};
+pub use sqlite::reseal::Resealed;
 
 use crate::secret::MasterKey;
 

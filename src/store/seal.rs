@@ -17,6 +17,9 @@ const VERSION: u8 = 1;
 /// Bytes of XChaCha20's nonce.
 const NONCE_BYTES: usize = 24;
 
+/// Purpose of the key that seals the audit log.
+const AUDIT_PURPOSE: &str = "audit";
+
 /// A key for one purpose, derived from the master key, so that no two uses share a key.
 pub fn derive_key(master: &MasterKey, purpose: &str) -> Zeroizing<[u8; 32]> {
     let mut mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(master.expose())
@@ -25,6 +28,11 @@ pub fn derive_key(master: &MasterKey, purpose: &str) -> Zeroizing<[u8; 32]> {
     mac.update(b"botgate\0");
     mac.update(purpose.as_bytes());
     Zeroizing::new(mac.finalize().into_bytes().into())
+}
+
+/// The key under which the audit log is sealed.
+pub(super) fn audit_key(master: &MasterKey) -> [u8; 32] {
+    *derive_key(master, AUDIT_PURPOSE)
 }
 
 /// What a sealed key belongs to.
@@ -88,6 +96,17 @@ impl Sealer {
 
     pub(super) fn opens_check_value(&self, value: &[u8]) -> bool {
         self.open(value, &length_prefixed(&[b"master_check"])).is_some()
+    }
+
+    /// Seals the audit log's keys that were given up, oldest first.
+    pub(super) fn seal_audit_keys(&self, keys: &[[u8; 32]]) -> Vec<u8> {
+        self.seal(&Zeroizing::new(keys.concat()), &length_prefixed(&[b"audit_keys"]))
+    }
+
+    pub(super) fn open_audit_keys(&self, sealed: &[u8]) -> Option<Vec<[u8; 32]>> {
+        let plain = Zeroizing::new(self.open(sealed, &length_prefixed(&[b"audit_keys"]))?);
+        let (keys, []) = plain.as_chunks::<32>() else { return None };
+        Some(keys.to_vec())
     }
 
     fn seal(&self, plain: &[u8], associated_data: &[u8]) -> Vec<u8> {

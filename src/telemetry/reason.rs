@@ -21,6 +21,8 @@ macro_rules! reasons {
 reasons! {
     /// Framing, Host syntax or a head that is not HTTP as it should be: 400.
     BadRequest = "bad_request",
+    /// A trusted forwarder's word about its client that cannot be understood: 400.
+    BadForwarding = "bad_forwarding",
     /// HTTP/1.0, whose clients cannot tell a cut stream from a finished one: 505.
     HttpVersion = "http_version",
     /// A target that is not canonical: 400.
@@ -33,6 +35,8 @@ reasons! {
     HeadTooLarge = "head_too_large",
     /// CONNECT or TRACE: 405.
     ForbiddenMethod = "forbidden_method",
+    /// The address asks more often than it may: 429.
+    AddressRate = "address_rate",
     /// The store has been out of reach longer than the limit: 503.
     StoreStale = "store_stale",
     /// No credential: the one 401.
@@ -73,6 +77,8 @@ reasons! {
     BodyTooSlow = "body_too_slow",
     /// An expectation other than 100-continue: 417.
     Expectation = "expectation",
+    /// The person asks more often than they may: 429.
+    PersonRate = "person_rate",
     /// The person's or everybody's queue is full: 429.
     QueueFull = "queue_full",
     /// No permit within the longest wait: 429.
@@ -97,6 +103,10 @@ reasons! {
     GatewayTimeout = "gateway_timeout",
     /// Too many connections: closed without an answer.
     ConnectionLimit = "connection_limit",
+    /// Too many TLS handshakes at once: closed without an answer.
+    HandshakeLimit = "handshake_limit",
+    /// More HTTP/2 control frames than any client needs: the connection is cut.
+    FrameFlood = "frame_flood",
 }
 
 #[cfg(test)]

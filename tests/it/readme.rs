@@ -71,7 +71,9 @@ fn the_configuration_reference_names_every_key_and_its_default() {
     let source = std::fs::read_to_string(source).expect("the sections are there");
     let source = source.split("#[cfg(test)]").next().expect("code comes first");
     let mut known = BTreeSet::new();
-    for call in ["parsed", "list", "boolean", "integer", "count", "duration", "table", "tables", "address", "path"] {
+    for call in
+        ["parsed", "list", "boolean", "integer", "count", "rate", "duration", "table", "tables", "address", "path"]
+    {
         for rest in source.split(&format!("{call}(")).skip(1) {
             let arguments: String = rest.chars().take(60).collect();
             if let Some(key) = arguments.split('"').nth(1).filter(|_| !arguments.trim_start().starts_with("text")) {

@@ -8,8 +8,11 @@ pub(super) mod load;
 mod open;
 pub(super) mod people;
 mod read;
+pub(super) mod reseal;
+pub(super) mod restore;
 pub(super) mod runs;
 pub(super) mod sessions;
+mod whole;
 
 use std::fmt;
 use std::path::Path;
@@ -19,6 +22,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 pub(super) use open::DATABASE_FILE;
+pub(super) use whole::{copy, opens, past_audit_keys, replace, reseal_all};
 
 use super::StoreError;
 use super::seal::Sealer;

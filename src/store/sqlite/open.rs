@@ -10,6 +10,7 @@ use super::super::error::StoreError;
 use super::super::files;
 use super::super::now_ms;
 use super::super::seal::Sealer;
+use super::reseal::MASTER_CHECK;
 
 /// The database in the data directory.
 pub(crate) const DATABASE_FILE: &str = "botgate.db";
@@ -40,7 +41,7 @@ pub(super) fn open(data_dir: &Path, sealer: &Sealer) -> Result<Connection, Store
     })
 }
 
-fn connect(path: &Path, sealer: &Sealer) -> Result<Connection, StoreError> {
+pub(super) fn connect(path: &Path, sealer: &Sealer) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_WAIT)?;
@@ -61,6 +62,19 @@ fn connect(path: &Path, sealer: &Sealer) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
+/// A connection that changes nothing, also beside the process that serves; `None`: there is no database.
+pub(super) fn look(path: &Path) -> Result<Option<Connection>, StoreError> {
+    if !files::check_file(path)? {
+        return Ok(None);
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_WAIT)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    if version(&connection, path)? == 0 { Ok(None) } else { Ok(Some(connection)) }
+}
+
 /// The schema's version; 0 for a new file. Refuses what is not ours and what is newer.
 fn version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
@@ -79,9 +93,9 @@ fn version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     }
 }
 
-fn check_master_key(connection: &Connection, sealer: &Sealer, path: &Path) -> Result<(), StoreError> {
+pub(super) fn check_master_key(connection: &Connection, sealer: &Sealer, path: &Path) -> Result<(), StoreError> {
     let value: Option<Vec<u8>> =
-        connection.query_row("SELECT value FROM meta WHERE name = 'master_check'", [], |row| row.get(0)).optional()?;
+        connection.query_row("SELECT value FROM meta WHERE name = ?1", [MASTER_CHECK], |row| row.get(0)).optional()?;
     match value {
         Some(value) if sealer.opens_check_value(&value) => Ok(()),
         _ => Err(StoreError::WrongMasterKey { path: path.to_owned() }),
@@ -99,7 +113,7 @@ fn migrate(connection: &mut Connection, version: usize, sealer: &Sealer) -> Resu
     }
     if version == 0 {
         let mut insert = transaction.prepare("INSERT INTO meta (name, value) VALUES (?1, ?2)")?;
-        insert.execute(params!["master_check", sealer.check_value()])?;
+        insert.execute(params![MASTER_CHECK, sealer.check_value()])?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
@@ -118,7 +132,7 @@ fn check_writable(connection: &mut Connection) -> Result<(), StoreError> {
     Ok(transaction.commit()?)
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

@@ -7,6 +7,8 @@ mod disk;
 mod opening;
 mod people;
 mod queue;
+mod restore;
+mod rotation;
 mod rows;
 mod sessions;
 

@@ -2,23 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::Deserialize;
 
 use super::error::AuditError;
-use super::line::{Chain, SealKey};
+use super::line::{AuditKeys, Chain};
 use super::segment::{Lines, Piece, Segment, failed, list, path};
 use super::verify::{FaultKind, Walk, fault};
 use crate::names::{GatewayName, Login, ProfileName, Uid};
 
 /// An open turn, as later segments and the record of its loss name it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct OpenTurnRow {
     /// Number of its `open` record.
     pub(super) open: u64,
-    #[serde(serialize_with = "write_text", deserialize_with = "read_text")]
-    pub(super) request_id: Arc<str>,
+    pub(super) request_id: String,
     pub(super) login: Login,
     pub(super) uid: Uid,
     pub(super) profile: ProfileName,
@@ -58,7 +56,7 @@ struct CarriedFields {
 
 /// Reads the last two segments: what is open in the last one was opened there, carried into it, or, if a crash came
 /// between its making and its first line, is in the one before.
-pub(super) fn recover(dir: &Path, key: &SealKey) -> Result<Recovered, AuditError> {
+pub(super) fn recover(dir: &Path, keys: &AuditKeys) -> Result<Recovered, AuditError> {
     let numbers = list(dir).map_err(|source| failed("list the directory", dir, source))?;
     let Some(&last) = numbers.last() else {
         return Ok(Recovered {
@@ -74,7 +72,7 @@ pub(super) fn recover(dir: &Path, key: &SealKey) -> Result<Recovered, AuditError
     if read.len() == 2 && read[0] + 1 != last {
         return Err(missing());
     }
-    let mut walk = Walk::from_segment(key, read[0]);
+    let mut walk = Walk::from_segment(keys, read[0]);
     let mut open = BTreeMap::new();
     let (mut len, mut torn) = (0, 0);
     for &number in read {
@@ -121,7 +119,6 @@ fn note(seq: u64, kind: &str, line: &[u8], open: &mut BTreeMap<u64, OpenTurnRow>
     match kind {
         "open" => {
             let OpenFields { request_id, login, uid, profile, gateway } = serde_json::from_slice(line).ok()?;
-            let request_id = request_id.into();
             open.insert(seq, OpenTurnRow { open: seq, request_id, login, uid, profile, gateway });
         }
         "close" | "lost" => {
@@ -135,12 +132,4 @@ fn note(seq: u64, kind: &str, line: &[u8], open: &mut BTreeMap<u64, OpenTurnRow>
         _ => {}
     }
     Some(())
-}
-
-fn write_text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(text)
-}
-
-fn read_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
-    String::deserialize(deserializer).map(Arc::from)
 }

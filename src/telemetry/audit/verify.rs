@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::line::{Chain, SealKey, hash, unhex};
+use super::line::{AuditKeys, Chain, hash, unhex};
 use super::segment::{Lines, Piece, list};
 use crate::names::hex;
 
@@ -81,7 +81,7 @@ impl FaultKind {
             FaultKind::Torn => "breaks off",
             FaultKind::Sequence => "is out of sequence",
             FaultKind::Link => "does not follow the line before it",
-            FaultKind::Seal => "its seal is wrong, or was made under another master key",
+            FaultKind::Seal => "its seal is wrong, or was made under another master key or one that was given up",
             FaultKind::HeadDiffers => "differs from the given head",
             FaultKind::HeadMissing => "the chain ends before the given head",
         }
@@ -141,7 +141,9 @@ pub(super) struct Header<'a> {
 
 /// Follows a chain line by line.
 pub(super) struct Walk<'k> {
-    key: &'k SealKey,
+    keys: &'k AuditKeys,
+    /// Place of the oldest key that may still seal.
+    oldest: usize,
     /// The last line; `None` before the first one of a chain whose beginning is elsewhere.
     pub(super) chain: Option<Chain>,
     pub(super) unsealed: u64,
@@ -149,8 +151,8 @@ pub(super) struct Walk<'k> {
 
 impl<'k> Walk<'k> {
     /// Begins at a segment. Only the very first segment's first line has a known predecessor.
-    pub(super) fn from_segment(key: &'k SealKey, segment: u32) -> Self {
-        Walk { key, chain: (segment == 1).then_some(Chain::START), unsealed: 0 }
+    pub(super) fn from_segment(keys: &'k AuditKeys, segment: u32) -> Self {
+        Walk { keys, oldest: 0, chain: (segment == 1).then_some(Chain::START), unsealed: 0 }
     }
 
     pub(super) fn step<'l>(&mut self, line: &'l [u8]) -> Result<Header<'l>, FaultKind> {
@@ -166,9 +168,7 @@ impl<'k> Walk<'k> {
         }
         if header.kind == "mac" {
             let seal = header.mac.ok_or(FaultKind::Malformed)?;
-            if !self.key.verifies(header.seq, &prev, seal) {
-                return Err(FaultKind::Seal);
-            }
+            self.oldest = self.keys.verifies(self.oldest, header.seq, &prev, seal).ok_or(FaultKind::Seal)?;
             self.unsealed = 0;
         } else {
             self.unsealed += 1;
@@ -184,12 +184,12 @@ impl<'k> Walk<'k> {
 ///
 /// # Errors
 /// The first fault.
-pub fn verify(dir: &Path, key: [u8; 32], head: Option<&Head>) -> Result<Report, Fault> {
-    let key = SealKey::new(key);
+pub fn verify(dir: &Path, keys: impl Into<AuditKeys>, head: Option<&Head>) -> Result<Report, Fault> {
+    let keys = keys.into();
     let unreadable = |segment| move |error: io::Error| fault(segment, 0, FaultKind::Unreadable(error.kind()));
     let segments = list(dir).map_err(unreadable(0))?;
     let first = segments.first().copied().unwrap_or(1);
-    let mut walk = Walk::from_segment(&key, first);
+    let mut walk = Walk::from_segment(&keys, first);
     let mut report = Report {
         segments: segments.len(),
         lines: 0,
