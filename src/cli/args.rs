@@ -80,10 +80,10 @@ pub(super) enum Command {
     },
     /// Read, follow or verify the audit log.
     Audit(AuditArgs),
+    /// Attack your own deployment with two sessions of yours, and report what it let through.
+    Attack(super::attack::AttackArgs),
     #[command(hide = true)]
     Explain(Anything),
-    #[command(hide = true)]
-    Attack(Anything),
     #[command(hide = true)]
     Gc(Anything),
     /// Copy the database to a new file, also while serving.

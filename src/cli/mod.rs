@@ -4,6 +4,7 @@
 //! the arguments; the exit code is 0 for done, 1 for failed, 2 for wrong usage. This room changes nothing itself.
 
 mod args;
+pub mod attack;
 mod audit;
 mod backup;
 mod bot;
@@ -69,7 +70,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Audit(args) => audit::run(&args, &load()?, out),
         Command::Keep(_) => reserved("keep"),
         Command::Explain(_) => reserved("explain"),
-        Command::Attack(_) => reserved("attack"),
+        Command::Attack(args) => attack::run(&args, out),
         Command::Gc(_) => reserved("gc"),
         Command::Backup { path, with_master_key } => backup::run(&path, with_master_key, &load()?, out),
         Command::Restore(args) => backup::restored(&args, &load()?, out),

@@ -12,8 +12,8 @@ use http::StatusCode;
 use httparse::{ParserConfig, Status};
 use smallvec::SmallVec;
 
-/// Largest response head, in bytes.
-const HEAD_MAX_BYTES: usize = u16::MAX as usize;
+/// Largest response head, in bytes, and most bytes of interim answers before one.
+pub(super) const HEAD_MAX_BYTES: usize = u16::MAX as usize;
 /// Most header lines in a response head.
 const LINES_MAX: usize = 100;
 
@@ -102,10 +102,18 @@ pub(super) enum Parsed {
 impl Answer {
     /// Reads a head. `to_head`: it answers a HEAD request.
     pub(super) fn parse(bytes: &[u8], to_head: bool) -> Result<Parsed, AnswerError> {
+        // The parser would skip empty lines; they are no part of an answer (RFC 9112 section 2.2 speaks of requests).
+        if matches!(bytes.first(), Some(b'\r' | b'\n')) {
+            return Err(AnswerError::Syntax(httparse::Error::Version));
+        }
         let mut lines = [MaybeUninit::uninit(); LINES_MAX];
         let mut response = httparse::Response::new(&mut []);
         let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut lines);
-        let length = match parsed.map_err(AnswerError::Syntax)? {
+        let parsed = parsed.map_err(|error| match error {
+            httparse::Error::TooManyHeaders => AnswerError::TooLarge,
+            error => AnswerError::Syntax(error),
+        });
+        let length = match parsed? {
             Status::Partial if bytes.len() > HEAD_MAX_BYTES => return Err(AnswerError::TooLarge),
             Status::Partial => return Ok(Parsed::Partial),
             Status::Complete(length) if length > HEAD_MAX_BYTES => return Err(AnswerError::TooLarge),
@@ -273,6 +281,8 @@ mod tests {
             "HTTP/1.1 2000 OK\r\n\r\n",
             "HTTP/1.1 200 OK\r\nA b: c\r\n\r\n",
             "hello\r\n\r\n",
+            "\r\nHTTP/1.1 200 OK\r\n\r\n",
+            "\nHTTP/1.1 200 OK\r\n\r\n",
         ] {
             assert!(matches!(Answer::parse(text.as_bytes(), false), Err(AnswerError::Syntax(_))), "{text:?}");
         }
@@ -282,7 +292,7 @@ mod tests {
         let endless = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(HEAD_MAX_BYTES));
         assert_eq!(Answer::parse(endless.as_bytes(), false).unwrap_err(), AnswerError::TooLarge);
         assert!(head(&"a: 1\r\n".repeat(LINES_MAX)).is_ok());
-        assert!(head(&"a: 1\r\n".repeat(LINES_MAX + 1)).is_err());
+        assert_eq!(head(&"a: 1\r\n".repeat(LINES_MAX + 1)).unwrap_err(), AnswerError::TooLarge);
     }
 
     #[test]

@@ -48,16 +48,32 @@ enum At {
     Size,
     /// A further digit, or what ends the size.
     Digits(u8),
-    Extension,
+    Extension(Extension),
     SizeLf,
     Data,
     DataCr,
     DataLf,
     /// The start of a line behind the last chunk.
     TrailerStart,
-    Trailer,
+    TrailerName,
+    TrailerValue,
     TrailerLf,
     EndLf,
+}
+
+/// Where in a chunk's extensions (RFC 9112 section 7.1.1) the next byte is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extension {
+    /// White space before a semicolon.
+    Before,
+    NameStart,
+    Name,
+    NameEnd,
+    ValueStart,
+    Value,
+    Quoted,
+    Escaped,
+    QuotedEnd,
 }
 
 impl Content {
@@ -138,28 +154,38 @@ impl Chunked {
                 At::Digits(1)
             }
             (At::Digits(_), b'\r') => At::SizeLf,
-            (At::Digits(_), b';' | b' ' | b'\t') => self.throw(At::Extension)?,
+            (At::Digits(_), b';') => self.throw(At::Extension(Extension::NameStart))?,
+            (At::Digits(_), b' ' | b'\t') => self.throw(At::Extension(Extension::Before))?,
             // Sixteen digits are 64 bits.
             (At::Digits(16), _) => return Err(ContentError),
             (At::Digits(count), _) => {
                 self.size = self.size << 4 | digit(byte)?;
                 At::Digits(count + 1)
             }
-            (At::Extension, b'\r') => At::SizeLf,
-            (At::Extension | At::Trailer, b'\n') => return Err(ContentError),
-            (At::Extension, _) => self.throw(At::Extension)?,
+            (At::Extension(at), b'\r') if at.may_end() => At::SizeLf,
+            (At::Extension(at), _) => self.throw(At::Extension(at.next(byte)?))?,
             (At::SizeLf, b'\n') if self.size == 0 => At::TrailerStart,
             (At::SizeLf, b'\n') => At::Data,
             (At::DataCr, b'\r') => At::DataLf,
             (At::DataLf, b'\n') => At::Size,
             (At::TrailerStart, b'\r') => At::EndLf,
-            (At::TrailerStart, b'\n') => return Err(ContentError),
-            (At::Trailer, b'\r') => At::TrailerLf,
-            (At::TrailerStart | At::Trailer, _) => self.throw(At::Trailer)?,
+            (At::TrailerName, b':') => self.throw(At::TrailerValue)?,
+            (At::TrailerStart | At::TrailerName, _) if is_token(byte) => self.throw(At::TrailerName)?,
+            (At::TrailerValue, b'\r') => At::TrailerLf,
+            (At::TrailerValue, _) if is_text(byte) => self.throw(At::TrailerValue)?,
             (At::TrailerLf, b'\n') => At::TrailerStart,
-            (At::SizeLf | At::Data | At::DataCr | At::DataLf | At::TrailerLf | At::EndLf, _) => {
-                return Err(ContentError);
-            }
+            (
+                At::SizeLf
+                | At::Data
+                | At::DataCr
+                | At::DataLf
+                | At::TrailerStart
+                | At::TrailerName
+                | At::TrailerValue
+                | At::TrailerLf
+                | At::EndLf,
+                _,
+            ) => return Err(ContentError),
         })
     }
 
@@ -167,6 +193,41 @@ impl Chunked {
         self.thrown_away += 1;
         if self.thrown_away > THROWN_AWAY_MAX_BYTES { Err(ContentError) } else { Ok(at) }
     }
+}
+
+impl Extension {
+    /// Whether the size's line may end here.
+    fn may_end(self) -> bool {
+        matches!(self, Extension::Name | Extension::Value | Extension::QuotedEnd)
+    }
+
+    fn next(self, byte: u8) -> Result<Self, ContentError> {
+        use Extension::{Before, Escaped, Name, NameEnd, NameStart, Quoted, QuotedEnd, Value, ValueStart};
+        Ok(match (self, byte) {
+            (Before | NameStart | NameEnd | ValueStart, b' ' | b'\t') => self,
+            (Before | Name | NameEnd | Value | QuotedEnd, b';') => NameStart,
+            (Name | NameEnd, b'=') => ValueStart,
+            (Name, b' ' | b'\t') => NameEnd,
+            (Value | QuotedEnd, b' ' | b'\t') => Before,
+            (ValueStart, b'"') => Quoted,
+            (Quoted, b'"') => QuotedEnd,
+            (Quoted, b'\\') => Escaped,
+            (Quoted | Escaped, _) if is_text(byte) => Quoted,
+            (NameStart | Name, _) if is_token(byte) => Name,
+            (ValueStart | Value, _) if is_token(byte) => Value,
+            _ => return Err(ContentError),
+        })
+    }
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// What a field's value or a quoted text may hold (RFC 9110 section 5.5).
+fn is_text(byte: u8) -> bool {
+    matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
 fn digit(byte: u8) -> Result<u64, ContentError> {
@@ -191,7 +252,7 @@ mod tests {
 
     #[test]
     fn chunks_are_joined_however_they_are_cut() {
-        let text = b"5\r\nhello\r\n0A;name=\"v\"\r\n, 10 bytes\r\n1 \r\n!\r\n000\r\nX-T: 1\r\nY: 2\r\n\r\nHTTP/1.1";
+        let text = b"5\r\nhello\r\n0A;name=\"v\"\r\n, 10 bytes\r\n1;a\r\n!\r\n000\r\nX-T: 1\r\nY:\r\n\r\nHTTP/1.1";
         for piece in 1..text.len() + 1 {
             let (body, taken) = read(text, piece).unwrap().unwrap();
             assert_eq!((body.as_slice(), &text[taken..]), (&b"hello, 10 bytes!"[..], &b"HTTP/1.1"[..]), "{piece}");
@@ -222,6 +283,49 @@ mod tests {
         let extension = format!("1;{}", "x".repeat(THROWN_AWAY_MAX_BYTES as usize));
         let trailer = format!("0\r\nX: {}", "x".repeat(THROWN_AWAY_MAX_BYTES as usize));
         assert!(read(extension.as_bytes(), 1 << 20).is_err() && read(trailer.as_bytes(), 1 << 20).is_err());
+    }
+
+    #[test]
+    fn extensions_and_trailers_are_those_of_the_grammar() {
+        for extension in
+            [";a", ";a=b", " ;a", "\t; a = b ;c", ";a=\"\"", ";a=\"x;\\\" y\"", ";a=\"x\" ;b", ";!#=~", ";a=\"\u{e9}\""]
+        {
+            let text = format!("1{extension}\r\nx\r\n0{extension}\r\n\r\n");
+            for piece in [1, text.len()] {
+                assert_eq!(read(text.as_bytes(), piece), Ok(Some((b"x".to_vec(), text.len()))), "{extension}");
+            }
+        }
+        for extension in [
+            " ",
+            ";",
+            "; ",
+            ";=",
+            ";=b",
+            ";a=",
+            ";a ",
+            ";a=b ",
+            ";a b",
+            ";a=b c",
+            ";a=\"x",
+            ";a=\"x\"y",
+            ";a=\"\u{7}\"",
+            ";a=\"\\",
+            ";a\u{0}",
+            ";a\n",
+            ";\"a\"",
+            " a",
+            ",a",
+            ";a=\"\n\"",
+            ";\u{e9}",
+        ] {
+            let text = format!("1{extension}\r\nx\r\n0\r\n\r\n");
+            assert_eq!(read(text.as_bytes(), 64), Err(ContentError), "{extension:?}");
+            assert_eq!(read(text.as_bytes(), 1), Err(ContentError), "{extension:?}");
+        }
+        for trailer in ["X", "X y: 1", " X: 1", ": 1", "X : 1", "X: \u{0}", "X: 1\r\n 2", "\u{e9}: 1"] {
+            let text = format!("0\r\n{trailer}\r\n\r\n");
+            assert_eq!(read(text.as_bytes(), 64), Err(ContentError), "{trailer:?}");
+        }
     }
 
     #[test]

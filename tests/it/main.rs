@@ -3,6 +3,7 @@
 
 mod admin;
 mod admin_socket;
+mod attack;
 mod audit;
 mod backup;
 mod bodies;
