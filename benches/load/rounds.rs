@@ -232,7 +232,9 @@ impl Sample {
     pub fn counts(&mut self, proxy: &Proxy, drive: impl FnOnce() -> Outcome<Driven>) -> Outcome<()> {
         let before = proxy.cpu_ns();
         let driven = drive()?;
-        let used_us = (proxy.cpu_ns() - before) as f64 / 1000.0;
+        let used = proxy.cpu_ns().checked_sub(before);
+        let used = used.ok_or_else(|| Trouble::new("a process of the proxy has ended meanwhile"))?;
+        let used_us = used as f64 / 1000.0;
         self.units = driven.units;
         self.cpu_us = (proxy.peer != Peer::Direct).then(|| used_us / driven.units.max(1) as f64);
         self.p50_us = Some(driven.p50_us);

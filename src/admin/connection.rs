@@ -3,13 +3,14 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::tasks::Cancellation;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::tasks::Cancellation;
 
 /// Longest wait for a request's head.
 pub(super) const HEAD_WAIT: Duration = Duration::from_secs(10);

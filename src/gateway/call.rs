@@ -144,14 +144,12 @@ impl Call {
         self.outgoing.as_ref().is_some_and(Outgoing::is_sent)
     }
 
-    /// Drives the call to its response head.
+    /// Drives the call to its response head, which comes once.
     ///
     /// # Errors
     /// [`CallError`]; the call is over then.
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<Answer>, CallError>> {
-        if self.content.is_some() {
-            return Poll::Pending;
-        }
+        debug_assert!(!self.has_head(), "a head comes once");
         if let Err(error) = self.send(cx) {
             self.close();
             return Poll::Ready(Err(error));
@@ -257,10 +255,8 @@ impl Call {
             self.finish();
             return Poll::Ready(None);
         }
-        if self.send(cx).is_err() {
-            // The answer has begun before its request was over: it is read on, and the rest of the request is not sent.
-            self.outgoing = None;
-        }
+        // An answer that has begun before its request was over is read on; a request that failed is not sent on.
+        let _ = self.send(cx);
         let mut space = [MaybeUninit::uninit(); READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut space);
         while let Poll::Ready(read) = self.poll_read(cx, &mut buffer) {
@@ -366,7 +362,7 @@ impl Call {
         let reusable = self.reusable && self.is_sent();
         if let Some(mut link) = self.link.take().filter(|_| reusable) {
             link.alarm = self.alarm.take();
-            self.pool.put(link);
+            self.pool.put(link, self.last_active);
         }
     }
 }

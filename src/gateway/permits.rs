@@ -9,7 +9,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::tasks::Cancellation;
 use metrics::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -17,6 +16,7 @@ use tokio::time::Instant;
 pub use super::queue::QueueRoom;
 use super::queue::{Asked, Bounds, Queue, Seat, Ticket};
 use crate::names::Uid;
+use crate::tasks::Cancellation;
 
 /// The bounds on one gateway's turns.
 #[derive(Debug, Clone)]

@@ -6,11 +6,12 @@
 
 use std::io::ErrorKind;
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::directory::GatewayTarget;
 use crate::tasks::Alarm;
@@ -18,6 +19,8 @@ use crate::telemetry::metrics::{ConnectionGauge, ConnectionState, Shard};
 
 /// Idle connections kept per gateway and thread.
 const IDLE_MAX: usize = 64;
+/// Time between two looks for connections that their gateway has closed: those at the bottom are not taken for a long time.
+const SWEEP: Duration = Duration::from_secs(10);
 
 /// Why no connection could be had.
 #[derive(Debug)]
@@ -90,22 +93,26 @@ impl Link {
 }
 
 /// The idle connections of one thread.
-pub struct Pool {
+pub struct Pool(Mutex<Vec<Idle>>);
+
+/// Those to one gateway.
+struct Idle {
     // Boxed, because a link is some hundred bytes and changes hands four times a request.
     #[expect(clippy::vec_box, reason = "moved in and out at each request")]
-    idle: Mutex<Vec<Vec<Box<Link>>>>,
+    links: Vec<Box<Link>>,
+    swept: Instant,
 }
 
 impl Pool {
     /// An empty pool for so many gateways.
     pub fn new(gateways: usize) -> Arc<Self> {
-        Arc::new(Pool { idle: Mutex::new((0..gateways).map(|_| Vec::new()).collect()) })
+        Arc::new(Pool(Mutex::new((0..gateways).map(|_| Idle { links: Vec::new(), swept: Instant::now() }).collect())))
     }
 
     /// The connection that was used last and still lives.
     pub fn take(&self, target: &GatewayTarget) -> Option<Box<Link>> {
         loop {
-            let mut link = self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(target.index())?.pop()?;
+            let mut link = self.idle().get_mut(target.index())?.links.pop()?;
             if link.is_silent() {
                 link.gauge.active();
                 return Some(link);
@@ -113,21 +120,23 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection for the next request.
-    pub(super) fn put(&self, mut link: Box<Link>) {
+    /// Keeps a connection, last used at this time, for the next request.
+    pub(super) fn put(&self, mut link: Box<Link>, used: Instant) {
         link.reused = true;
         link.gauge.idle();
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(links) = idle.get_mut(link.gateway)
-            && links.len() < IDLE_MAX
-        {
-            links.push(link);
+        let mut idle = self.idle();
+        let Some(idle) = idle.get_mut(link.gateway) else { return };
+        if used.saturating_duration_since(idle.swept) >= SWEEP {
+            idle.swept = used;
+            idle.links.retain(|link| link.is_silent());
+        }
+        if idle.links.len() < IDLE_MAX {
+            idle.links.push(link);
         }
     }
 
-    /// Closes every idle connection.
-    pub fn clear(&self) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,5 +208,23 @@ mod tests {
     #[tokio::test]
     async fn a_silent_connection_is_used_again() {
         assert!(taken_after(std::mem::forget).await);
+    }
+
+    #[tokio::test]
+    async fn connections_that_the_gateway_closed_do_not_stay() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = GatewayName::parse("main").unwrap();
+        let metrics = Metrics::new(std::slice::from_ref(&name), &[]);
+        let url = GatewayUrl::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let (target, pool, now) = (GatewayTarget::new(name, 0, url), Pool::new(1), Instant::now());
+        let mut open = Vec::new();
+        for _ in 0..2 {
+            pool.put(Link::open(&target, LONG, &metrics.shard()).await.unwrap(), now);
+            open.push(listener.accept().unwrap().0);
+        }
+        // The one at the bottom, which is taken last.
+        drop(open.remove(0));
+        pool.put(Link::open(&target, LONG, &metrics.shard()).await.unwrap(), now + SWEEP * 2);
+        assert_eq!(pool.idle()[0].links.len(), 2);
     }
 }

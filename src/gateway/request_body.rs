@@ -1,7 +1,7 @@
 //! The client's body on its way to the gateway: counted, limited and paced.
 //!
 //! Invariants: no more than the limit passes; a client slower than 1 KiB/s is cut, and so is one that falls silent, however
-//! fast it was before; only time spent waiting for the client counts, so a slow gateway is never the client's fault. What happened stays readable from outside.
+//! fast it was before; only time spent waiting for the client counts, so a slow gateway is never the client's fault.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl RequestBody {
         RequestBody(Some(Box::new(Reading { incoming, limit, grace, waited, waiting_since, alarm, progress })))
     }
 
-    /// Where to read what became of it; `None`: there is no body.
+    /// Where to read how much of it has been taken; `None`: there is no body.
     pub fn progress(&self) -> Option<Arc<BodyProgress>> {
         self.0.as_ref().map(|reading| Arc::clone(&reading.progress))
     }

@@ -12,7 +12,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::tasks::Cancellation;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
@@ -22,7 +21,7 @@ pub use self::watch::RunWatch;
 use crate::directory::Directory;
 use crate::gateway::permits::TurnPermit;
 use crate::names::{GatewayName, Identifier, ProfileName, Uid};
-use crate::tasks::Tasks;
+use crate::tasks::{Cancellation, Tasks};
 
 /// How a followed run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::tasks::Cancellation;
-
 use crate::names::{Login, Role, Uid};
 use crate::secret::{TokenDigest, TokenKind};
+use crate::tasks::Cancellation;
 
 /// Smallest step by which use of a session is noted, in milliseconds: a busy session writes its cache line once a second.
 const TOUCH_STEP_MS: i64 = 1_000;

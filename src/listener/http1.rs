@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::tasks::Alarm;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::server::conn::http1;
@@ -24,6 +23,7 @@ use tokio::time::Instant;
 
 use super::pace::{Busy, Pace, Paced};
 use crate::proxy::{Client, Cut, EdgeBody, Gate, Worker};
+use crate::tasks::Alarm;
 use crate::telemetry::metrics::ConnectionState;
 
 /// Largest request head, in bytes: 96 lines of which few are long.

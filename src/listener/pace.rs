@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::tasks::Cancellation;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::config::Deadlines;
+use crate::tasks::Cancellation;
 
 /// Slowest client that is waited for, in bytes a second. Only time in which a write waits for it counts, so that an answer may
 /// take as long as it likes.

@@ -11,13 +11,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::tasks::Cancellation;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::exchange::Exchange;
 use crate::gateway::call::{Call, CallError};
+use crate::tasks::Cancellation;
 use crate::telemetry::audit::Outcome;
 
 /// How long a gateway that was left may go on talking before its connection is reset: it is to be rid of it within a second.

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::tasks::Cancellation;
-
 use super::forwarders::Forwarders;
 use super::head::AllowedHosts;
 use super::rates::Rates;
@@ -16,6 +14,7 @@ use crate::gateway::permits::Turns;
 use crate::gateway::runs::Runs;
 use crate::identity::Sessions;
 use crate::names::Login;
+use crate::tasks::Cancellation;
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;

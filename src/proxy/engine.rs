@@ -1,9 +1,11 @@
 //! The bridge between engines: hyper's parsed head becomes a head view, and an outbound head the bytes that go to the gateway.
 //!
-//! This is the only place of the pipeline that knows hyper's header types on the way in.
+//! The stages see a head only as these views; answers and refusals are made of the `http` crate's types.
 
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, request};
+use http::{HeaderMap, HeaderName, HeaderValue, request};
+use http_body::Body;
+use hyper::body::Incoming;
 use smallvec::SmallVec;
 
 use super::head::{HeadView, Line};
@@ -32,6 +34,11 @@ pub fn view<'a>(parts: &'a request::Parts, lines: &'a [Line<'a>]) -> HeadView<'a
         path_and_query: parts.uri.path_and_query().map_or("", PathAndQuery::as_str),
         lines,
     }
+}
+
+/// Whether a parsed head declares a body.
+pub fn has_body(body: &Incoming, headers: &HeaderMap) -> bool {
+    !body.is_end_stream() || headers.contains_key(http::header::TRANSFER_ENCODING)
 }
 
 /// The head that goes to the gateway: every line is copied once, straight into what is sent.

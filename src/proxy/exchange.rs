@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::tasks::Cancellation;
 use http::{HeaderValue, Method, StatusCode};
 
 use super::Worker;
@@ -20,7 +19,7 @@ use crate::gateway::request_body::BodyProgress;
 use crate::gateway::runs::{FollowSlot, RunEnd, RunWatch};
 use crate::identity::Person;
 use crate::names::Identifier;
-use crate::tasks::Tasks;
+use crate::tasks::{Cancellation, Tasks};
 use crate::telemetry::access::AccessRecord;
 use crate::telemetry::audit::{
     ActionRecord, ActionSlot, Actor, AuditSlots, CloseRecord, OpenRecord, OpenTurn, Outcome, RefusalRecord,
@@ -155,7 +154,7 @@ impl Exchange {
         self.permit.take()
     }
 
-    /// Where the request body's fate can be read.
+    /// Where to read how much of the request body has been taken.
     pub fn sends(&mut self, body: Option<Arc<BodyProgress>>) {
         self.body = body;
     }
@@ -165,14 +164,14 @@ impl Exchange {
         match (std::mem::replace(&mut self.audit, AuditState::None), &self.grant) {
             (AuditState::Reserved(slots), Some(grant)) => {
                 let (session, bot) = (grant.session(), grant.bot());
-                self.audit = AuditState::Open(slots.open(OpenRecord {
-                    request_id: self.request_text().into(),
-                    login: session.person().login().clone(),
-                    uid: session.person().uid().clone(),
-                    session_id: session.id().clone(),
+                self.audit = AuditState::Open(slots.open(&OpenRecord {
+                    request_id: self.request_text(),
+                    login: session.person().login(),
+                    uid: session.person().uid(),
+                    session_id: session.id(),
                     credential: session.kind(),
-                    profile: bot.profile().clone(),
-                    gateway: bot.gateway().name().clone(),
+                    profile: bot.profile(),
+                    gateway: bot.gateway().name(),
                     method: self.route_method,
                     route: self.template,
                     peer: self.peer,

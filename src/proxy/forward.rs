@@ -7,11 +7,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::tasks::Cancellation;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use http_body::Body;
-use hyper::body::Incoming;
+use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::body::{EdgeBody, UnderWay};
 use super::engine;
@@ -25,6 +22,7 @@ use crate::gateway::call::{Call, CallDeadlines, CallError};
 use crate::gateway::outgoing::{Outgoing, RequestHead};
 use crate::gateway::pool::{ConnectError, Link};
 use crate::gateway::request_body::{BodyFault, RequestBody};
+use crate::tasks::Cancellation;
 use crate::telemetry::audit::Outcome;
 use crate::telemetry::metrics::UpstreamErrorKind;
 use crate::telemetry::reason::Reason;
@@ -310,9 +308,4 @@ async fn gather(worker: &Worker, bot: &Bot, call: &mut Call, limit: u64) -> Resu
         }
     }
     Ok(body.freeze())
-}
-
-/// Whether the request declares a body that will not be read.
-pub(super) fn has_body(body: &Incoming, headers: &HeaderMap) -> bool {
-    !body.is_end_stream() || headers.contains_key(http::header::TRANSFER_ENCODING)
 }

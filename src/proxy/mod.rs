@@ -120,7 +120,7 @@ async fn serve(
     body: Incoming,
 ) -> Response<EdgeBody> {
     let client = asking.unwrap_or_else(|(forwarder, _)| forwarder);
-    let unread = forward::has_body(&body, &parts.headers);
+    let unread = engine::has_body(&body, &parts.headers);
     let request_id = worker.request_ids.next();
     let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, client.address(), parts.method.clone()));
     let understood = asking.map_err(|(_, reason)| Refusal::of(reason));
@@ -144,13 +144,13 @@ async fn serve(
             let (worker, client) = (worker.clone(), client.clone());
             let tasks = worker.tasks.clone();
             let passing = async move {
-                let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client: &client };
+                let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client: &client, has_body: unread };
                 pass(&worker, exchange, head, body).await
             };
             Box::pin(run_start::detached(&tasks, passing)).await
         }
         RouteKind::Read | RouteKind::Change | RouteKind::Turn => {
-            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client };
+            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client, has_body: unread };
             pass(worker, exchange, head, body).await
         }
     }
@@ -163,6 +163,7 @@ struct PassingHead<'r> {
     grant: &'r Grant,
     kind: RouteKind,
     client: &'r Client,
+    has_body: bool,
 }
 
 /// What the decisions before admission came to.
@@ -222,7 +223,7 @@ fn decide(
 /// Rewrites and forwards an admitted request.
 async fn pass(worker: &Worker, exchange: Box<Exchange>, head: PassingHead<'_>, body: Incoming) -> Response<EdgeBody> {
     let edge = worker.edge.parts();
-    let unread = forward::has_body(&body, &head.parts.headers);
+    let unread = head.has_body;
     let body = RequestBody::new(body, edge.limits.max_body_bytes, edge.deadlines.body);
     match forward::forward(worker, head, body, exchange).await {
         Ok(response) => response,

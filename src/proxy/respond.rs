@@ -78,7 +78,7 @@ pub fn response(head: &Answer, request_id: HeaderValue, turn: bool, body: EdgeBo
     headers.reserve(8);
     for (name, value) in head.lines() {
         let listed = response_field(name, false);
-        // The parser lets more pass in a value than a field may hold (RFC 9110 section 5.5); such a line stays here.
+        // Parser and header map accept the same values; a line on which they should ever differ stays here.
         if let (Some(name), Ok(value)) = (listed, HeaderValue::from_maybe_shared(value.shared())) {
             headers.append(name, value);
         }

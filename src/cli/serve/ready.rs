@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::tasks::Cancellation;
-
 use crate::proxy::Freshness;
 use crate::store::Store;
+use crate::tasks::Cancellation;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(5);

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::tasks::Cancellation;
 use tokio::net::TcpListener;
 
 use super::ServeError;
@@ -19,7 +18,7 @@ use crate::lifecycle::{Control, LoadReport, run_upkeep, same_user, watch_users};
 use crate::listener::{self, DataPath};
 use crate::proxy::{AllowedHosts, Edge, EdgeParts, Forwarders, Freshness, Rates, Routes};
 use crate::store::{DataDirLock, RunRow};
-use crate::tasks::Tasks;
+use crate::tasks::{Cancellation, Tasks};
 use crate::telemetry::access::AccessLog;
 
 /// Longest wait for control work to end, and for the last records to reach the disk.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::tasks::Cancellation;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::watch::RunSeen;
 use super::{OnEnd, Registration, RunEnd, RunWatch, Runs};
 use crate::gateway::permits::TurnPermit;
+use crate::tasks::Cancellation;
 
 /// One run being followed, with all that ends when it ends.
 pub(super) struct Follow {

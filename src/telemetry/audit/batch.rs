@@ -29,6 +29,46 @@ pub(super) enum Owed {
     Bookkeeping,
 }
 
+/// What the records of one write give back, all at once when dropped: callers count on the same cache lines.
+struct Freed<'a> {
+    shared: &'a Shared,
+    room: usize,
+    control: usize,
+    refusals: usize,
+    /// Records of one stripe in a row.
+    run: Option<(Stripe, usize)>,
+}
+
+impl<'a> Freed<'a> {
+    fn of(shared: &'a Shared) -> Self {
+        Freed { shared, room: 0, control: 0, refusals: 0, run: None }
+    }
+
+    fn room(&mut self, stripe: Stripe) {
+        self.room += 1;
+        match &mut self.run {
+            Some((last, records)) if *last == stripe => *records += 1,
+            run => {
+                if let Some((last, records)) = run.replace((stripe, 1)) {
+                    self.shared.room.give_stripe(last, records);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        if let Some((last, records)) = self.run {
+            self.shared.room.give_stripe(last, records);
+        }
+        self.shared.room.give_all(self.room);
+        self.shared.control.give(self.control);
+        self.shared.refusals.give(self.refusals);
+        self.shared.queued.0.fetch_sub(self.room + self.control + self.refusals, Ordering::Relaxed);
+    }
+}
+
 /// The chain's end in memory, ahead of the file by the lines in here.
 pub(super) struct Batch {
     key: SealKey,
@@ -91,32 +131,30 @@ impl Batch {
     pub(super) fn settle_written(&mut self, bytes: usize, shared: &Shared) {
         self.written += bytes;
         let mut records = 0;
+        let mut freed = Freed::of(shared);
         while self.owed.front().is_some_and(|(end, _)| *end <= self.written) {
             let Some((_, owed)) = self.owed.pop_front() else { break };
-            let queued = !matches!(owed, Owed::Nothing | Owed::Bookkeeping);
             records += u64::from(!matches!(owed, Owed::Bookkeeping));
             match owed {
                 Owed::Open(turn) => {
                     turn.settle(true);
-                    shared.room.give(turn.stripe, 1);
+                    freed.room(turn.stripe);
                 }
-                Owed::Room(stripe) => shared.room.give(stripe, 1),
+                Owed::Room(stripe) => freed.room(stripe),
                 Owed::Action { stripe, done } => {
                     match stripe {
-                        Some(stripe) => shared.room.give(stripe, 1),
-                        None => shared.control.give(1),
+                        Some(stripe) => freed.room(stripe),
+                        None => freed.control += 1,
                     }
                     if let Some(done) = done {
                         let _ = done.send(Ok(()));
                     }
                 }
-                Owed::Refusal => shared.refusals.give(1),
+                Owed::Refusal => freed.refusals += 1,
                 Owed::Nothing | Owed::Bookkeeping => {}
             }
-            if queued {
-                shared.queued.fetch_sub(1, Ordering::Relaxed);
-            }
         }
+        drop(freed);
         shared.metrics.audit_written(records);
     }
 

@@ -1,52 +1,84 @@
 //! The fields of each kind of record.
 
-use std::sync::Arc;
-
 use super::line::Fields;
 use super::queue::OwnedRefusal;
 use super::records::{ActionRecord, Actor, CloseRecord, DETAILS_MAX, OpenRecord, Outcome, TEXT_MAX_BYTES};
 use super::recover::OpenTurnRow;
 use super::refusals::Summary;
 use crate::names::Identifier;
-use crate::telemetry::reason::Reason;
 
-pub(super) fn open(line: &mut Fields<'_>, record: &OpenRecord) {
-    line.text("request_id", &record.request_id);
-    line.text("login", record.login.as_str());
-    line.plain("uid", &record.uid);
-    line.plain("session", &record.session_id);
-    line.plain("credential", record.credential.as_str());
-    line.plain("profile", &record.profile);
-    line.plain("gateway", &record.gateway);
-    line.text("method", record.method);
-    line.text("route", record.route);
-    line.boolean("tunnel", record.tunnel);
-    line.plain("peer", record.peer.to_canonical());
+/// Room for the fields of an `open` record next to its texts, about.
+const OPEN_BYTES: usize = 192;
+
+/// The fields of an `open` record, written where the turn begins: threads that share a person or a bot would contend
+/// for the counts of its names, and the writer would do their work.
+pub(super) struct OpenFields {
+    bytes: Vec<u8>,
+    /// Length of those that name the turn, which its later records repeat.
+    naming: usize,
 }
 
-/// What later records say of an open turn.
-pub(super) fn row(record: &OpenRecord, seq: u64) -> OpenTurnRow {
-    OpenTurnRow {
-        open: seq,
-        request_id: Arc::clone(&record.request_id),
-        login: record.login.clone(),
-        uid: record.uid.clone(),
-        profile: record.profile.clone(),
-        gateway: record.gateway.clone(),
+impl OpenFields {
+    pub(super) fn of(record: &OpenRecord<'_>) -> Self {
+        let OpenRecord {
+            request_id,
+            login,
+            uid,
+            session_id,
+            credential,
+            profile,
+            gateway,
+            method,
+            route,
+            tunnel,
+            peer,
+        } = *record;
+        let texts = [request_id, login.as_str(), uid.as_str(), session_id.as_str(), profile.as_str(), gateway.as_str()];
+        let length = texts.iter().map(|text| text.len()).sum::<usize>() + method.len() + route.len();
+        let mut bytes = Vec::with_capacity(OPEN_BYTES + length);
+        let mut line = Fields(&mut bytes);
+        line.text("request_id", request_id);
+        line.text("login", login.as_str());
+        line.plain("uid", uid.as_str());
+        line.plain("profile", profile.as_str());
+        line.plain("gateway", gateway.as_str());
+        let naming = line.0.len();
+        line.plain("session", session_id.as_str());
+        line.plain("credential", credential.as_str());
+        line.text("method", method);
+        line.text("route", route);
+        line.boolean("tunnel", tunnel);
+        line.address("peer", peer);
+        OpenFields { bytes, naming }
+    }
+
+    fn naming(&self) -> &[u8] {
+        &self.bytes[..self.naming]
     }
 }
 
-pub(super) fn close(line: &mut Fields<'_>, open: u64, opened: &OpenRecord, close: Option<&CloseRecord>) {
+pub(super) fn open(line: &mut Fields<'_>, opened: &OpenFields) {
+    line.written(&opened.bytes);
+}
+
+/// What later segments say of open turns.
+pub(super) fn carried(line: &mut Fields<'_>, turns: &[(u64, &OpenFields)]) {
+    line.objects("turns", turns, |row, (open, opened)| {
+        row.number("open", *open);
+        row.written(opened.naming());
+    });
+}
+
+pub(super) fn close(line: &mut Fields<'_>, open: u64, opened: &OpenFields, close: Option<&CloseRecord>) {
     line.number("open", open);
-    line.text("request_id", &opened.request_id);
-    line.text("login", opened.login.as_str());
-    line.plain("uid", &opened.uid);
-    line.plain("profile", &opened.profile);
-    line.plain("gateway", &opened.gateway);
+    line.written(opened.naming());
     line.plain("outcome", close.map_or(Outcome::Interrupted, |close| close.outcome).as_str());
     let Some(close) = close else { return };
     line.optional_number("status", close.status);
-    line.optional_text("reason", close.reason.map(Reason::as_str));
+    match close.reason {
+        Some(reason) => line.plain("reason", reason.as_str()),
+        None => line.null("reason"),
+    }
     line.number("bytes_in", close.bytes_in);
     line.number("bytes_out", close.bytes_out);
     line.number("duration_ms", close.duration.as_millis().min(u128::from(u64::MAX)) as u64);
@@ -57,9 +89,9 @@ pub(super) fn lost(line: &mut Fields<'_>, turn: &OpenTurnRow) {
     line.number("open", turn.open);
     line.text("request_id", &turn.request_id);
     line.text("login", turn.login.as_str());
-    line.plain("uid", &turn.uid);
-    line.plain("profile", &turn.profile);
-    line.plain("gateway", &turn.gateway);
+    line.plain("uid", turn.uid.as_str());
+    line.plain("profile", turn.profile.as_str());
+    line.plain("gateway", turn.gateway.as_str());
     line.plain("outcome", Outcome::Lost.as_str());
 }
 
@@ -68,7 +100,7 @@ pub(super) fn action(line: &mut Fields<'_>, record: &ActionRecord) {
         Actor::Person { login, uid } => {
             line.plain("by", "person");
             line.text("login", login.as_str());
-            line.plain("uid", uid);
+            line.plain("uid", uid.as_str());
         }
         Actor::Operator { unix_uid } => {
             line.plain("by", "operator");
@@ -93,10 +125,10 @@ pub(super) fn action(line: &mut Fields<'_>, record: &ActionRecord) {
 pub(super) fn refusal(line: &mut Fields<'_>, refusal: &OwnedRefusal) {
     line.text("request_id", &refusal.request_id);
     line.text("login", refusal.login.as_str());
-    line.plain("uid", &refusal.uid);
+    line.plain("uid", refusal.uid.as_str());
     line.plain("reason", refusal.reason.as_str());
     line.optional_text("route", refusal.route);
-    line.plain("peer", refusal.peer.to_canonical());
+    line.address("peer", refusal.peer);
 }
 
 pub(super) fn summary(line: &mut Fields<'_>, summary: &Summary) {

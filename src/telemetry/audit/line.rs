@@ -4,13 +4,13 @@
 //! HMAC-SHA256 over a fixed word, its own number and its `prev`.
 
 use std::io::Write;
+use std::net::IpAddr;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::records::TEXT_MAX_BYTES;
-use crate::names::hex;
 
 /// `prev` of the very first line.
 pub(super) const ORIGIN: [u8; 32] = [0; 32];
@@ -34,9 +34,9 @@ impl SealKey {
         mac
     }
 
-    /// The seal of the chain up to `prev`, in hex.
-    pub(super) fn seal(&self, seq: u64, prev: &[u8; 32]) -> String {
-        hex(&self.mac(seq, prev).finalize().into_bytes())
+    /// The seal of the chain up to `prev`.
+    fn seal(&self, seq: u64, prev: &[u8; 32]) -> [u8; 32] {
+        self.mac(seq, prev).finalize().into_bytes().into()
     }
 
     /// Whether a seal in hex is the right one.
@@ -121,13 +121,14 @@ impl Chain {
     ) -> u64 {
         let start = out.len();
         let seq = self.seq + 1;
-        // Writing to a Vec cannot fail.
-        let _ = write!(out, "{{\"seq\":{seq},\"at\":{at},\"kind\":\"{kind}\",");
-        fields(&mut Fields(out));
-        let mut digits = [0_u8; 64];
-        encode_hex(&self.hash, &mut digits);
+        out.push(b'{');
+        let mut line = Fields(out);
+        line.number("seq", seq);
+        line.number("at", at);
+        line.plain("kind", kind);
+        fields(&mut line);
         out.extend_from_slice(b"\"prev\":\"");
-        out.extend_from_slice(&digits);
+        out.extend_from_slice(&hex(&self.hash));
         out.extend_from_slice(b"\"}");
         *self = Chain { seq, hash: hash(&out[start..]) };
         out.push(b'\n');
@@ -137,49 +138,111 @@ impl Chain {
     /// Appends the line that seals everything before it.
     pub(super) fn seal(&mut self, out: &mut Vec<u8>, at: u64, key: &SealKey) {
         let seal = key.seal(self.seq + 1, &self.hash);
-        self.append(out, at, "mac", |line| line.text("mac", &seal));
+        self.append(out, at, "mac", |line| line.hex("mac", &seal));
     }
 }
 
-fn encode_hex(bytes: &[u8; 32], digits: &mut [u8; 64]) {
+fn hex(bytes: &[u8; 32]) -> [u8; 64] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = [0_u8; 64];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
         pair[0] = HEX[usize::from(byte >> 4)];
         pair[1] = HEX[usize::from(byte & 15)];
     }
+    digits
 }
 
 /// The fields of a line under construction. Names are fixed words that need no escaping.
-pub(super) struct Fields<'a>(&'a mut Vec<u8>);
+///
+/// Two lines are written for every turn, so bytes are copied, not formatted.
+pub(super) struct Fields<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Fields<'_> {
     pub(super) fn number(&mut self, name: &str, value: impl Into<u64>) {
-        let _ = write!(self.0, "\"{name}\":{},", value.into());
+        self.name(name);
+        self.decimal(value.into());
+        self.0.push(b',');
     }
 
     pub(super) fn boolean(&mut self, name: &str, value: bool) {
-        let _ = write!(self.0, "\"{name}\":{value},");
+        self.name(name);
+        self.0.extend_from_slice(if value { b"true," } else { b"false," });
     }
 
     /// Text, cut after [`TEXT_MAX_BYTES`].
     pub(super) fn text(&mut self, name: &str, value: &str) {
-        let _ = write!(self.0, "\"{name}\":");
-        self.json(&value[..value.floor_char_boundary(TEXT_MAX_BYTES)]);
-        self.0.push(b',');
+        let value = &value[..value.floor_char_boundary(TEXT_MAX_BYTES)];
+        // Without an early end, so that the look at many bytes is one instruction.
+        let escaped = |byte| byte < b' ' || byte == b'"' || byte == b'\\';
+        if value.bytes().fold(false, |any, byte| any | escaped(byte)) {
+            self.value(name, value);
+        } else {
+            self.plain(name, value);
+        }
     }
 
-    /// Something that displays without a character that JSON escapes.
-    pub(super) fn plain(&mut self, name: &str, value: impl std::fmt::Display) {
-        let _ = write!(self.0, "\"{name}\":\"{value}\",");
+    /// Text without a character that JSON escapes.
+    pub(super) fn plain(&mut self, name: &str, value: &str) {
+        self.quoted(name, value.as_bytes());
+    }
+
+    pub(super) fn hex(&mut self, name: &str, value: &[u8; 32]) {
+        self.quoted(name, &hex(value));
+    }
+
+    /// An address, of IPv4 also where it is mapped into IPv6.
+    pub(super) fn address(&mut self, name: &str, value: IpAddr) {
+        self.name(name);
+        self.0.push(b'"');
+        match value.to_canonical() {
+            IpAddr::V4(v4) => {
+                for (place, octet) in v4.octets().into_iter().enumerate() {
+                    if place > 0 {
+                        self.0.push(b'.');
+                    }
+                    self.decimal(octet.into());
+                }
+            }
+            // Writing to a Vec cannot fail.
+            IpAddr::V6(v6) => _ = write!(self.0, "{v6}"),
+        }
+        self.0.extend_from_slice(b"\",");
     }
 
     pub(super) fn null(&mut self, name: &str) {
-        let _ = write!(self.0, "\"{name}\":null,");
+        self.name(name);
+        self.0.extend_from_slice(b"null,");
+    }
+
+    /// Fields that were written before, elsewhere.
+    pub(super) fn written(&mut self, fields: &[u8]) {
+        self.0.extend_from_slice(fields);
+    }
+
+    /// A list of objects, each of which writes one field at least.
+    pub(super) fn objects<T>(
+        &mut self,
+        name: &str,
+        items: impl IntoIterator<Item = T>,
+        mut fields: impl FnMut(&mut Fields<'_>, T),
+    ) {
+        self.name(name);
+        self.0.push(b'[');
+        let mut separator = None;
+        for item in items {
+            self.0.extend(separator.replace(b','));
+            self.0.push(b'{');
+            fields(self, item);
+            // The comma after the last field.
+            self.0.pop();
+            self.0.push(b'}');
+        }
+        self.0.extend_from_slice(b"],");
     }
 
     /// A value that serde knows how to write.
-    pub(super) fn value(&mut self, name: &str, value: &impl serde::Serialize) {
-        let _ = write!(self.0, "\"{name}\":");
+    pub(super) fn value<T: serde::Serialize + ?Sized>(&mut self, name: &str, value: &T) {
+        self.name(name);
         self.json(value);
         self.0.push(b',');
     }
@@ -196,6 +259,23 @@ impl Fields<'_> {
             Some(value) => self.number(name, value),
             None => self.null(name),
         }
+    }
+
+    fn name(&mut self, name: &str) {
+        self.0.push(b'"');
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+    }
+
+    fn quoted(&mut self, name: &str, value: &[u8]) {
+        self.name(name);
+        self.0.push(b'"');
+        self.0.extend_from_slice(value);
+        self.0.extend_from_slice(b"\",");
+    }
+
+    fn decimal(&mut self, value: u64) {
+        self.0.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     }
 
     fn json<T: serde::Serialize + ?Sized>(&mut self, value: &T) {
@@ -221,15 +301,15 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines[0]["login"], "a\"\n");
-        assert_eq!(lines[0]["prev"], hex(&ORIGIN));
-        assert_eq!(lines[1]["prev"], hex(&first));
+        assert_eq!(lines[0]["prev"], "0".repeat(64));
+        assert_eq!(unhex(lines[1]["prev"].as_str().unwrap()), Some(first));
         assert_eq!((lines[0]["seq"].as_u64(), lines[1]["seq"].as_u64()), (Some(1), Some(2)));
     }
 
     #[test]
     fn a_seal_verifies_with_its_key_number_and_hash_only() {
         let key = SealKey::new([1; 32]);
-        let seal = key.seal(3, &[7; 32]);
+        let seal = String::from_utf8(hex(&key.seal(3, &[7; 32])).to_vec()).unwrap();
         assert!(key.verifies(3, &[7; 32], &seal));
         assert!(!key.verifies(4, &[7; 32], &seal));
         assert!(!key.verifies(3, &[8; 32], &seal));
@@ -240,9 +320,39 @@ mod tests {
     #[test]
     fn a_key_that_was_given_up_seals_nothing_any_more() {
         let keys = AuditKeys::new([[1; 32], [2; 32]], [3; 32]);
-        let place = |from, key| keys.verifies(from, 9, &[7; 32], &SealKey::new([key; 32]).seal(9, &[7; 32]));
+        let seal = |key| crate::names::hex(&SealKey::new([key; 32]).seal(9, &[7; 32]));
+        let place = |from, key| keys.verifies(from, 9, &[7; 32], &seal(key));
         assert_eq!([place(0, 1), place(0, 2), place(0, 3), place(0, 4)], [Some(0), Some(1), Some(2), None]);
         assert_eq!([place(1, 1), place(1, 2), place(2, 2), place(2, 3)], [None, Some(1), None, Some(2)]);
+    }
+
+    #[test]
+    fn every_kind_of_field_reads_as_it_was_meant() {
+        let mut out = vec![b'{'];
+        let mut line = Fields(&mut out);
+        let text = "\u{1f}\u{7f} \"quoted\" back\\slash é\u{2028}";
+        line.text("text", text);
+        line.text("simple", "é ~ /v1/{id}");
+        line.text("empty", "");
+        line.number("zero", 0_u64);
+        line.number("most", u64::MAX);
+        line.boolean("yes", true);
+        line.boolean("no", false);
+        line.null("nothing");
+        line.optional_number("some", Some(7_u16));
+        line.hex("hex", &std::array::from_fn(|byte| byte as u8 * 8));
+        for (name, address) in [("v4", "192.0.2.10"), ("mapped", "::ffff:10.0.0.255"), ("v6", "2001:db8::1")] {
+            line.address(name, address.parse().unwrap());
+        }
+        line.objects("none", [0_u64; 0], |row, number| row.number("open", number));
+        line.objects("rows", [1_u64, 2], |row, number| row.number("open", number));
+        assert_eq!(out.pop(), Some(b','));
+        out.push(b'}');
+        let hex: String = (0..32).map(|byte| format!("{:02x}", byte * 8)).collect();
+        let meant = serde_json::json!({"text": text, "simple": "é ~ /v1/{id}", "empty": "", "zero": 0,
+            "most": u64::MAX, "yes": true, "no": false, "nothing": null, "some": 7, "hex": hex, "v4": "192.0.2.10",
+            "mapped": "10.0.0.255", "v6": "2001:db8::1", "none": [], "rows": [{"open": 1}, {"open": 2}]});
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&out).unwrap(), meant);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub use verify::{Fault, FaultKind, Head, Report, verify};
 use self::line::Chain;
 use self::queue::{Done, Message, OwnedRefusal};
 use self::refusals::Budget;
-use self::room::{Bounded, Room, Stripe};
+use self::room::{Bounded, OwnLine, Room, Stripe};
 use self::writer::Writer;
 use super::metrics::Metrics;
 use crate::config::WhenFull;
@@ -90,7 +90,7 @@ struct Shared {
     control: Bounded,
     refusals: Bounded,
     /// Records in the queue and the batch.
-    queued: AtomicUsize,
+    queued: OwnLine<AtomicUsize>,
     /// Records cannot be written at present.
     failing: AtomicBool,
     stopping: AtomicBool,
@@ -116,7 +116,7 @@ struct Handle {
 
 /// A handle on the audit log. The writer ends with [`Audit::stop`], or when the last handle and guard are dropped.
 #[derive(Clone)]
-pub struct Audit(Arc<Handle>);
+pub struct Audit(Arc<OwnLine<Handle>>);
 
 impl Audit {
     /// Starts the log in a directory, which is made if need be: goes on with its chain, cuts a torn last line, closes
@@ -146,7 +146,7 @@ impl Audit {
             room: Room::new(),
             control: Bounded::new(CONTROL_RECORDS),
             refusals: Bounded::new(REFUSAL_RECORDS),
-            queued: AtomicUsize::new(0),
+            queued: OwnLine(AtomicUsize::new(0)),
             failing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             napping: AtomicBool::new(false),
@@ -167,7 +167,7 @@ impl Audit {
             writer.run(&messages);
         });
         let writer = writer.map_err(thread)?.thread().clone();
-        Ok(Audit(Arc::new(Handle { queue, writer, shared, when_full })))
+        Ok(Audit(Arc::new(OwnLine(Handle { queue, writer, shared, when_full }))))
     }
 
     /// Room for the two records of a turn or tunnel.
@@ -190,14 +190,14 @@ impl Audit {
 
     /// Whether there is room; false only when turns run all the same.
     fn take(&self, stripe: Stripe, records: usize) -> Result<bool, AuditFull> {
-        let refused = if self.0.shared.failing.load(Ordering::Acquire) {
+        let refused = if self.handle().shared.failing.load(Ordering::Acquire) {
             AuditFull::Failing
-        } else if self.0.shared.room.take(stripe, records) {
+        } else if self.handle().shared.room.take(stripe, records) {
             return Ok(true);
         } else {
             AuditFull::Full
         };
-        match self.0.when_full {
+        match self.handle().when_full {
             WhenFull::Refuse => Err(refused),
             WhenFull::Drop => Ok(false),
         }
@@ -226,12 +226,12 @@ impl Audit {
     }
 
     fn record_control(&self, record: ActionRecord, done: Option<Done>) -> Result<(), AuditError> {
-        if !self.0.shared.control.take(1) {
+        if !self.handle().shared.control.take(1) {
             self.dropped();
             return Err(AuditError::Full);
         }
         if !self.send(Message::Action { at: now_ms(), record: Box::new(record), stripe: None, done }) {
-            self.0.shared.control.give(1);
+            self.handle().shared.control.give(1);
             return Err(AuditError::Stopped);
         }
         self.wake();
@@ -241,8 +241,8 @@ impl Audit {
     /// A refusal: recorded by itself within its person's budget, else counted for the summary of the second. Never
     /// blocks, and never takes the room of turns.
     pub fn refusal(&self, refusal: &RefusalRecord<'_>) {
-        let room = || self.0.shared.refusals.take(1);
-        if !self.0.shared.budget.record(refusal, room) {
+        let room = || self.handle().shared.refusals.take(1);
+        if !self.handle().shared.budget.record(refusal, room) {
             return;
         }
         // The budget records by itself only what has a person.
@@ -257,18 +257,18 @@ impl Audit {
             route: refusal.route,
         })));
         if !sent {
-            self.0.shared.refusals.give(1);
+            self.handle().shared.refusals.give(1);
         }
     }
 
     /// The last line that has been written.
     pub fn head(&self) -> Head {
-        *self.0.shared.head.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.handle().shared.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether records can be written at present.
     pub fn is_healthy(&self) -> bool {
-        !self.0.shared.failing.load(Ordering::Acquire)
+        !self.handle().shared.failing.load(Ordering::Acquire)
     }
 
     /// Writes and syncs what is queued, ends the chain with a `stop` record, and ends the writer. Turns that are
@@ -278,8 +278,8 @@ impl Audit {
     /// Something is not written, or it took longer than `limit`.
     pub async fn stop(&self, limit: Duration) -> Result<(), AuditError> {
         let (done, stopped) = oneshot::channel();
-        self.0.shared.stopping.store(true, Ordering::Release);
-        if self.0.queue.send(Message::Stop(done)).is_err() {
+        self.handle().shared.stopping.store(true, Ordering::Release);
+        if self.handle().queue.send(Message::Stop(done)).is_err() {
             return Err(AuditError::Stopped);
         }
         self.wake();
@@ -291,10 +291,10 @@ impl Audit {
     }
 
     fn send(&self, message: Message) -> bool {
-        self.0.shared.queued.fetch_add(1, Ordering::Relaxed);
-        let sent = self.0.queue.send(message).is_ok();
+        self.handle().shared.queued.0.fetch_add(1, Ordering::Relaxed);
+        let sent = self.handle().queue.send(message).is_ok();
         if !sent {
-            self.0.shared.queued.fetch_sub(1, Ordering::Relaxed);
+            self.handle().shared.queued.0.fetch_sub(1, Ordering::Relaxed);
             self.dropped();
         }
         sent
@@ -302,28 +302,32 @@ impl Audit {
 
     /// Has what is queued written at once. Costs a system call only when the writer sleeps.
     fn wake(&self) {
-        self.0.writer.unpark();
+        self.handle().writer.unpark();
     }
 
     /// Has what is queued written within milliseconds.
     fn wake_soon(&self) {
         fence(Ordering::SeqCst);
-        if !self.0.shared.napping.load(Ordering::SeqCst) {
+        if !self.handle().shared.napping.load(Ordering::SeqCst) {
             self.wake();
         }
     }
 
+    fn handle(&self) -> &Handle {
+        &self.0.0
+    }
+
     fn room(&self) -> &Room {
-        &self.0.shared.room
+        &self.handle().shared.room
     }
 
     fn when_full(&self) -> WhenFull {
-        self.0.when_full
+        self.handle().when_full
     }
 
     /// A record is missing.
     fn dropped(&self) {
-        self.0.shared.metrics.audit_dropped();
+        self.handle().shared.metrics.audit_dropped();
     }
 }
 

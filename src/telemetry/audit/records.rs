@@ -14,22 +14,22 @@ pub(super) const TEXT_MAX_BYTES: usize = 1_024;
 pub(super) const DETAILS_MAX: usize = 16;
 
 /// A turn or a tunnel that begins.
-#[derive(Debug, Clone)]
-pub struct OpenRecord {
+#[derive(Debug, Clone, Copy)]
+pub struct OpenRecord<'a> {
     /// The request's own identifier.
-    pub request_id: Arc<str>,
+    pub request_id: &'a str,
     /// The person.
-    pub login: Login,
+    pub login: &'a Login,
     /// The person's row.
-    pub uid: Uid,
+    pub uid: &'a Uid,
     /// The session's or personal token's row.
-    pub session_id: Uid,
+    pub session_id: &'a Uid,
     /// What was presented.
     pub credential: TokenKind,
     /// The bot.
-    pub profile: ProfileName,
+    pub profile: &'a ProfileName,
     /// Where it lives.
-    pub gateway: GatewayName,
+    pub gateway: &'a GatewayName,
     /// Method, from the route table.
     pub method: &'static str,
     /// The route's label.

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::Deserialize;
 
 use super::error::AuditError;
 use super::line::{AuditKeys, Chain};
@@ -13,12 +12,11 @@ use super::verify::{FaultKind, Walk, fault};
 use crate::names::{GatewayName, Login, ProfileName, Uid};
 
 /// An open turn, as later segments and the record of its loss name it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct OpenTurnRow {
     /// Number of its `open` record.
     pub(super) open: u64,
-    #[serde(serialize_with = "write_text", deserialize_with = "read_text")]
-    pub(super) request_id: Arc<str>,
+    pub(super) request_id: String,
     pub(super) login: Login,
     pub(super) uid: Uid,
     pub(super) profile: ProfileName,
@@ -121,7 +119,6 @@ fn note(seq: u64, kind: &str, line: &[u8], open: &mut BTreeMap<u64, OpenTurnRow>
     match kind {
         "open" => {
             let OpenFields { request_id, login, uid, profile, gateway } = serde_json::from_slice(line).ok()?;
-            let request_id = request_id.into();
             open.insert(seq, OpenTurnRow { open: seq, request_id, login, uid, profile, gateway });
         }
         "close" | "lost" => {
@@ -135,12 +132,4 @@ fn note(seq: u64, kind: &str, line: &[u8], open: &mut BTreeMap<u64, OpenTurnRow>
         _ => {}
     }
     Some(())
-}
-
-fn write_text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(text)
-}
-
-fn read_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
-    String::deserialize(deserializer).map(Arc::from)
 }

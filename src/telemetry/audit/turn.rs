@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::encode::OpenFields;
 use super::error::AuditError;
 use super::queue::Message;
 use super::records::{ActionRecord, CloseRecord, OpenRecord};
@@ -24,7 +25,7 @@ const STOPPED: u8 = 3;
 
 /// One turn, shared by its guard and the writer.
 pub(super) struct Turn {
-    pub(super) record: OpenRecord,
+    pub(super) opened: OpenFields,
     pub(super) at: u64,
     pub(super) stripe: Stripe,
     /// Number of the `open` record; 0 until it has one.
@@ -47,50 +48,61 @@ impl Turn {
     }
 }
 
-/// Room for one turn's `open` and `close` records. Dropped unused, it gives the room back.
-#[must_use = "dropping it gives the room back"]
-pub struct AuditSlots {
+/// Room for a number of records. Dropped, it gives back what no record has taken along.
+struct Slots {
     audit: Audit,
     stripe: Stripe,
-    held: bool,
+    /// 0 when there is no room and turns run all the same.
+    records: usize,
 }
+
+impl Slots {
+    /// Queues a record, which takes its room along; the writer gives it back.
+    fn send(&mut self, message: Message) -> bool {
+        let sent = self.audit.send(message);
+        self.records -= usize::from(sent);
+        sent
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        if self.records > 0 {
+            self.audit.room().give(self.stripe, self.records);
+        }
+    }
+}
+
+/// Room for one turn's `open` and `close` records. Dropped unused, it gives the room back.
+#[must_use = "dropping it gives the room back"]
+pub struct AuditSlots(Slots);
 
 impl AuditSlots {
     pub(super) fn new(audit: Audit, stripe: Stripe, held: bool) -> Self {
-        AuditSlots { audit, stripe, held }
+        AuditSlots(Slots { audit, stripe, records: if held { 2 } else { 0 } })
     }
 
     /// Queues the `open` record; never blocks.
-    pub fn open(mut self, record: OpenRecord) -> OpenTurn {
-        let audit = self.audit.clone();
-        if !std::mem::take(&mut self.held) {
-            audit.dropped();
-            return OpenTurn { audit, turn: None, request_id: record.request_id };
+    pub fn open(mut self, record: &OpenRecord<'_>) -> OpenTurn {
+        let slots = &mut self.0;
+        if slots.records == 0 {
+            slots.audit.dropped();
+            return OpenTurn { slots: self.0, turn: None };
         }
-        let request_id = Arc::clone(&record.request_id);
         let turn = Arc::new(Turn {
-            record,
+            opened: OpenFields::of(record),
             at: now_ms(),
-            stripe: self.stripe,
+            stripe: slots.stripe,
             seq: AtomicU64::new(0),
             state: AtomicU8::new(PENDING),
             changed: Notify::new(),
         });
-        if audit.send(Message::Open(Arc::clone(&turn))) {
-            audit.wake_soon();
+        if slots.send(Message::Open(Arc::clone(&turn))) {
+            slots.audit.wake_soon();
         } else {
             turn.become_state(STOPPED);
-            audit.room().give(self.stripe, 1);
         }
-        OpenTurn { audit, turn: Some(turn), request_id }
-    }
-}
-
-impl Drop for AuditSlots {
-    fn drop(&mut self) {
-        if self.held {
-            self.audit.room().give(self.stripe, 2);
-        }
+        OpenTurn { slots: self.0, turn: Some(turn) }
     }
 }
 
@@ -103,18 +115,12 @@ impl fmt::Debug for AuditSlots {
 /// A turn whose `open` record is queued. Dropped without [`OpenTurn::close`], it is closed as `interrupted`.
 #[must_use = "dropping it closes the turn as interrupted"]
 pub struct OpenTurn {
-    audit: Audit,
+    slots: Slots,
     /// `None` once closed, or when there was no room and turns run all the same.
     turn: Option<Arc<Turn>>,
-    request_id: Arc<str>,
 }
 
 impl OpenTurn {
-    /// The request's identifier, as recorded.
-    pub fn request_id(&self) -> &Arc<str> {
-        &self.request_id
-    }
-
     /// Waits until the `open` record has been written (`write(2)` returned), at most ten seconds. May be called
     /// again, and may be dropped while it waits; one caller at a time.
     ///
@@ -124,7 +130,7 @@ impl OpenTurn {
         let Some(turn) = &self.turn else { return Ok(()) };
         let settled = match turn.state.load(Ordering::Acquire) {
             PENDING => {
-                self.audit.wake();
+                self.slots.audit.wake_soon();
                 tokio::time::timeout(WRITTEN_WITHIN, settled(turn)).await.unwrap_or(PENDING)
             }
             state => state,
@@ -135,7 +141,7 @@ impl OpenTurn {
             STOPPED => AuditError::Stopped,
             _ => AuditError::Slow,
         };
-        match self.audit.when_full() {
+        match self.slots.audit.when_full() {
             WhenFull::Refuse => Err(error),
             WhenFull::Drop => Ok(()),
         }
@@ -148,10 +154,7 @@ impl OpenTurn {
 
     fn end(&mut self, close: Option<CloseRecord>) {
         let Some(turn) = self.turn.take() else { return };
-        let stripe = turn.stripe;
-        if !self.audit.send(Message::Close { turn, at: now_ms(), close }) {
-            self.audit.room().give(stripe, 1);
-        }
+        self.slots.send(Message::Close { turn, at: now_ms(), close });
     }
 }
 
@@ -173,42 +176,29 @@ impl Drop for OpenTurn {
 
 impl fmt::Debug for OpenTurn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OpenTurn({})", self.request_id)
+        f.write_str("OpenTurn(..)")
     }
 }
 
 /// Room for one record of a person's change. Dropped unused, it gives the room back.
 #[must_use = "dropping it gives the room back"]
-pub struct ActionSlot {
-    audit: Audit,
-    stripe: Stripe,
-    held: bool,
-}
+pub struct ActionSlot(Slots);
 
 impl ActionSlot {
     pub(super) fn new(audit: Audit, stripe: Stripe, held: bool) -> Self {
-        ActionSlot { audit, stripe, held }
+        ActionSlot(Slots { audit, stripe, records: usize::from(held) })
     }
 
     /// Queues the record; never blocks.
     pub fn record(mut self, record: ActionRecord) {
-        if !std::mem::take(&mut self.held) {
-            self.audit.dropped();
+        let slots = &mut self.0;
+        if slots.records == 0 {
+            slots.audit.dropped();
             return;
         }
-        let message = Message::Action { at: now_ms(), record: Box::new(record), stripe: Some(self.stripe), done: None };
-        if self.audit.send(message) {
-            self.audit.wake_soon();
-        } else {
-            self.audit.room().give(self.stripe, 1);
-        }
-    }
-}
-
-impl Drop for ActionSlot {
-    fn drop(&mut self) {
-        if self.held {
-            self.audit.room().give(self.stripe, 1);
+        let stripe = Some(slots.stripe);
+        if slots.send(Message::Action { at: now_ms(), record: Box::new(record), stripe, done: None }) {
+            slots.audit.wake_soon();
         }
     }
 }

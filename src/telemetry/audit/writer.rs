@@ -17,7 +17,7 @@ use super::batch::{Batch, Owed};
 use super::error::AuditError;
 use super::line::SealKey;
 use super::queue::{Done, Message};
-use super::recover::{OpenTurnRow, Recovered};
+use super::recover::Recovered;
 use super::refusals::Summary;
 use super::segment::Segment;
 use super::sync::sync;
@@ -31,8 +31,9 @@ const BATCH_BYTES: usize = 256 * 1024;
 const CARRIED_PER_LINE: usize = 128;
 /// Pause between two attempts while the disk fails.
 const RETRY: Duration = Duration::from_millis(200);
-/// Sleep after a write, in which an `open` that nobody waits for yet does not wake the writer.
-const NAP: Duration = Duration::from_millis(5);
+/// Sleep after a write, in which turns do not wake the writer: under load their records are written together, for one
+/// system call and one seal.
+const NAP: Duration = Duration::from_millis(1);
 /// Longest time that a `close` stays queued while turns are open.
 const LINGER: Duration = Duration::from_millis(50);
 
@@ -108,8 +109,8 @@ impl Writer {
 
     /// Writes until told to stop, or until nobody is left who could say anything.
     ///
-    /// The queue never wakes this thread; callers do, for what cannot wait. After a write it naps, so that under load
-    /// what nobody waits for yet is written together.
+    /// The queue never wakes this thread; callers do. After a write it naps, and only an operator's record or the end
+    /// wakes it before its time.
     pub(super) fn run(mut self, queue: &Receiver<Message>) {
         let mut next_tick = Instant::now() + self.options.tick;
         let mut next_retry = Instant::now();
@@ -179,7 +180,7 @@ impl Writer {
         match message {
             Message::Open(turn) => {
                 let seq = self.batch.line("open", turn.at, Owed::Open(Arc::clone(&turn)), |line| {
-                    encode::open(line, &turn.record);
+                    encode::open(line, &turn.opened);
                 });
                 turn.seq.store(seq, Ordering::Relaxed);
                 self.open.insert(seq, turn);
@@ -188,7 +189,7 @@ impl Writer {
                 let seq = turn.seq.load(Ordering::Relaxed);
                 self.open.remove(&seq);
                 self.batch.line("close", at, Owed::Room(turn.stripe), |line| {
-                    encode::close(line, seq, &turn.record, close.as_ref());
+                    encode::close(line, seq, &turn.opened, close.as_ref());
                 });
             }
             Message::Action { at, record, stripe, done } => {
@@ -211,7 +212,7 @@ impl Writer {
         let (count, result) = self.segment.write(self.batch.unwritten());
         self.dirty |= count > 0;
         self.batch.settle_written(count, &self.shared);
-        self.shared.metrics.audit_queued(self.shared.queued.load(Ordering::Relaxed));
+        self.shared.metrics.audit_queued(self.shared.queued.0.load(Ordering::Relaxed));
         match result {
             Ok(()) => {
                 self.batch.clear(4 * BATCH_BYTES);
@@ -252,9 +253,9 @@ impl Writer {
         {
             self.segment.quota.clone_from(&self.options.quota);
         }
-        let open: Vec<OpenTurnRow> = self.open.iter().map(|(seq, turn)| encode::row(&turn.record, *seq)).collect();
+        let open: Vec<_> = self.open.iter().map(|(seq, turn)| (*seq, &turn.opened)).collect();
         for turns in open.chunks(CARRIED_PER_LINE) {
-            self.batch.line("carried", now_ms(), Owed::Bookkeeping, |line| line.value("turns", &turns));
+            self.batch.line("carried", now_ms(), Owed::Bookkeeping, |line| encode::carried(line, turns));
         }
         self.carried_bytes = self.batch.len() as u64;
         // The first lines of the segment; a failure is handled as any other.
@@ -271,7 +272,7 @@ impl Writer {
         if std::mem::take(&mut self.dirty) {
             self.sync_soon();
         }
-        self.shared.metrics.audit_queued(self.shared.queued.load(Ordering::Relaxed));
+        self.shared.metrics.audit_queued(self.shared.queued.0.load(Ordering::Relaxed));
         self.shared.metrics.upkeep();
     }
 

@@ -8,7 +8,8 @@ use metrics::Gauge;
 use super::labels::ConnectionState;
 use super::shard::Shard;
 
-/// Connections of one kind that are open, by state.
+/// Connections of one kind that are open, by state. Aligned as a shard is, which may hold it by pointer.
+#[repr(align(128))]
 #[derive(Debug, Default)]
 pub(super) struct States {
     active: AtomicI64,

@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::registry::REQUEST_SECONDS;
 
 const BOUNDS: usize = REQUEST_SECONDS.len();
-/// The same bounds, in nanoseconds.
+/// The same bounds, in whole nanoseconds.
 const NANOSECONDS: [u64; BOUNDS] = {
     let mut bounds = [0; BOUNDS];
     let mut at = 0;
     while at < BOUNDS {
-        bounds[at] = (REQUEST_SECONDS[at] * 1e9) as u64;
+        bounds[at] = (REQUEST_SECONDS[at] * 1e9 + 0.5) as u64;
         at += 1;
     }
     bounds

@@ -20,11 +20,6 @@ const STATUSES: [u16; 43] = [
     100, 101, 200, 201, 202, 203, 204, 205, 206, 300, 301, 302, 303, 304, 307, 308, 400, 401, 402, 403, 404, 405, 406,
     408, 409, 410, 411, 413, 414, 415, 416, 417, 421, 422, 426, 429, 431, 499, 500, 501, 502, 503, 504,
 ];
-const STATUS_TEXTS: [&str; 43] = [
-    "100", "101", "200", "201", "202", "203", "204", "205", "206", "300", "301", "302", "303", "304", "307", "308",
-    "400", "401", "402", "403", "404", "405", "406", "408", "409", "410", "411", "413", "414", "415", "416", "417",
-    "421", "422", "426", "429", "431", "499", "500", "501", "502", "503", "504",
-];
 /// Position of every status in [`STATUSES`]; one past the end when it has none.
 const SLOT: [u8; 600] = {
     let mut slots = [STATUSES.len() as u8; 600];
@@ -39,6 +34,8 @@ const SLOT: [u8; 600] = {
 /// One method of a route: a count for each status and one for the others.
 type Row = Box<[AtomicU64; STATUSES.len() + 1]>;
 
+/// Each is in an allocation of its own thread's table; the alignment keeps two tables off one cache line.
+#[repr(align(128))]
 #[derive(Debug, Default)]
 struct Route {
     duration: Buckets,
@@ -91,9 +88,10 @@ pub(super) fn render(out: &mut String, tables: &[&Requests], routes: &[&'static 
     for (at, label) in labels() {
         for (method_at, method) in METHODS.iter().chain(std::iter::once(&OTHER)).enumerate() {
             let rows: Vec<&Row> = parts(at).filter_map(|route| route.methods[method_at].get()).collect();
-            for (slot, status) in STATUS_TEXTS.iter().chain(std::iter::once(&OTHER)).enumerate() {
+            for slot in 0..=STATUSES.len() {
                 let count: u64 = rows.iter().map(|row| row[slot].load(Ordering::Relaxed)).sum();
                 if count > 0 {
+                    let status = STATUSES.get(slot).map_or_else(|| OTHER.to_owned(), u16::to_string);
                     let _ = writeln!(
                         out,
                         "{REQUESTS}{{route=\"{label}\",method=\"{method}\",status=\"{status}\"}} {count}"
@@ -120,10 +118,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_numbers_agree() {
-        for (number, text) in STATUSES.iter().zip(STATUS_TEXTS) {
-            assert_eq!(number.to_string(), text);
-            assert_eq!(STATUSES[usize::from(SLOT[usize::from(*number)])], *number);
+    fn every_status_is_in_its_own_place() {
+        for number in STATUSES {
+            assert_eq!(STATUSES[usize::from(SLOT[usize::from(number)])], number);
         }
     }
 

@@ -14,7 +14,7 @@ use super::requests::{self, Requests};
 use crate::names::GatewayName;
 use crate::telemetry::reason::Reason;
 
-/// One thread's counts. Aligned, so that two of them share no cache line.
+/// One thread's counts. Aligned, as what it points to is, so that two of them share no cache line.
 #[repr(align(128))]
 #[derive(Debug)]
 pub struct Shard {

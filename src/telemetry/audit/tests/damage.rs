@@ -5,13 +5,13 @@ async fn turns_open_at_a_crash_are_lost_at_the_next_start_also_from_earlier_segm
     let mut log = Log::new();
     log.segment_bytes = 2_000;
     let audit = log.start();
-    let old = audit.reserve(&alice()).unwrap().open(opened("alice", "old"));
+    let old = open(audit.reserve(&alice()).unwrap(), "alice", "old");
     for turn in 0..50 {
-        let turn = audit.reserve(&alice()).unwrap().open(opened("bob", &format!("r{turn}")));
+        let turn = open(audit.reserve(&alice()).unwrap(), "bob", &format!("r{turn}"));
         turn.written().await.unwrap();
         turn.close(closed(Outcome::Finished));
     }
-    let new = audit.reserve(&alice()).unwrap().open(opened("carol", "new"));
+    let new = open(audit.reserve(&alice()).unwrap(), "carol", "new");
     new.written().await.unwrap();
     until("closes are written", || log.of_kind("close").len() == 50).await;
     let crashed = copy(&log);
@@ -35,7 +35,7 @@ async fn a_log_cut_at_any_byte_of_its_last_batch_is_repaired_and_goes_on() {
     let audit = log.start();
     let file = segment::path(&log.path, 1);
     let before = fs::metadata(&file).unwrap().len();
-    let turn = audit.reserve(&alice()).unwrap().open(opened("alice", "r1"));
+    let turn = open(audit.reserve(&alice()).unwrap(), "alice", "r1");
     turn.written().await.unwrap();
     let whole = fs::read(&file).unwrap();
     let line_ends: Vec<usize> =
@@ -67,7 +67,7 @@ async fn a_log_cut_at_any_byte_of_its_last_batch_is_repaired_and_goes_on() {
 async fn every_changed_byte_is_found() {
     let log = Log::new();
     let audit = log.start();
-    drop(audit.reserve(&alice()).unwrap().open(opened("alice", "r1")));
+    drop(open(audit.reserve(&alice()).unwrap(), "alice", "r1"));
     audit.stop(SOON).await.unwrap();
     let file = segment::path(&log.path, 1);
     let whole = fs::read(&file).unwrap();
@@ -87,7 +87,7 @@ async fn removed_lines_segments_ends_and_foreign_keys_are_found() {
     log.segment_bytes = 1_500;
     let audit = log.start();
     for _ in 0..20 {
-        let turn = audit.reserve(&alice()).unwrap().open(opened("alice", "r1"));
+        let turn = open(audit.reserve(&alice()).unwrap(), "alice", "r1");
         turn.written().await.unwrap();
     }
     audit.stop(SOON).await.unwrap();

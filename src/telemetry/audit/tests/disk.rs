@@ -4,12 +4,12 @@ use super::*;
 async fn a_full_disk_refuses_turns_until_it_takes_records_again_and_nothing_is_missing() {
     let log = Log::new();
     let audit = log.start();
-    let running = audit.reserve(&alice()).unwrap().open(opened("alice", "running"));
+    let running = open(audit.reserve(&alice()).unwrap(), "alice", "running");
     running.written().await.unwrap();
     let reserved = audit.reserve(&alice()).unwrap();
     // Part of a line fits.
     log.quota.store(100, Ordering::SeqCst);
-    let refused = reserved.open(opened("alice", "refused"));
+    let refused = open(reserved, "alice", "refused");
     assert!(matches!(refused.written().await, Err(AuditError::NotWritten)));
     assert_eq!(audit.reserve(&alice()).unwrap_err(), AuditFull::Failing);
     assert_eq!(AuditFull::Failing.reason(), Reason::AuditFailed);
@@ -36,10 +36,10 @@ async fn a_full_disk_lets_turns_run_when_told_to_and_counts_what_is_missing() {
     let audit = log.start_when_full(WhenFull::Drop).unwrap();
     let reserved = audit.reserve(&alice()).unwrap();
     log.quota.store(0, Ordering::SeqCst);
-    let first = reserved.open(opened("alice", "r1"));
+    let first = open(reserved, "alice", "r1");
     first.written().await.unwrap();
     until("the failure is known", || !audit.is_healthy()).await;
-    let second = audit.reserve(&alice()).unwrap().open(opened("alice", "r2"));
+    let second = open(audit.reserve(&alice()).unwrap(), "alice", "r2");
     second.written().await.unwrap();
     second.close(closed(Outcome::Finished));
     assert!(log.metrics.render().contains("botgate_audit_dropped_records_total 1\n"));

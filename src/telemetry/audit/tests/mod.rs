@@ -63,21 +63,21 @@ impl Log {
     }
 }
 
-fn opened(login: &str, request_id: &str) -> OpenRecord {
+fn open(slots: AuditSlots, login: &str, request_id: &str) -> OpenTurn {
     let login = Login::parse(login).unwrap();
-    OpenRecord {
-        request_id: request_id.into(),
-        profile: ProfileName::of(&login),
-        login,
-        uid: Uid::parse("a1").unwrap(),
-        session_id: Uid::parse("5e").unwrap(),
+    slots.open(&OpenRecord {
+        request_id,
+        profile: &ProfileName::of(&login),
+        login: &login,
+        uid: &alice(),
+        session_id: &Uid::parse("5e").unwrap(),
         credential: TokenKind::Session,
-        gateway: GatewayName::parse("main").unwrap(),
+        gateway: &GatewayName::parse("main").unwrap(),
         method: "POST",
         route: "chat_completions",
         peer: IpAddr::from([192, 0, 2, 1]),
         tunnel: false,
-    }
+    })
 }
 
 fn closed(outcome: Outcome) -> CloseRecord {

@@ -8,9 +8,9 @@ async fn a_reader_filters_and_follows_across_segments() {
     let mut all = Reader::new(&log.path, Filter::default());
     let mut of_bob = Reader::new(&log.path, Filter { login: Some("bob".into()), ..Filter::default() });
     for round in 0..10 {
-        let bob = audit.reserve(&alice()).unwrap().open(opened("bob", &format!("b{round}")));
+        let bob = open(audit.reserve(&alice()).unwrap(), "bob", &format!("b{round}"));
         bob.written().await.unwrap();
-        drop(audit.reserve(&alice()).unwrap().open(opened("alice", "a")));
+        drop(open(audit.reserve(&alice()).unwrap(), "alice", "a"));
         bob.close(closed(Outcome::Finished));
         let mut seen = Vec::new();
         until("bob's two records are followed", || {

@@ -4,7 +4,7 @@ use super::*;
 async fn a_turn_has_an_open_and_a_close_record_that_name_the_person() {
     let log = Log::new();
     let audit = log.start();
-    let turn = audit.reserve(&alice()).unwrap().open(opened("alice", "r1"));
+    let turn = open(audit.reserve(&alice()).unwrap(), "alice", "r1");
     turn.written().await.unwrap();
     assert_eq!(log.of_kind("open").len(), 1, "on the disk once written() has answered");
     turn.written().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_dropped_turn_is_interrupted_and_unused_room_comes_back() {
     drop(audit.reserve(&alice()).unwrap());
     drop(audit.reserve_one(&alice()).unwrap());
     assert_eq!(audit.room().taken(), 0);
-    drop(audit.reserve(&alice()).unwrap().open(opened("alice", "r1")));
+    drop(open(audit.reserve(&alice()).unwrap(), "alice", "r1"));
     audit.reserve_one(&alice()).unwrap().record(ActionRecord::new(
         Actor::Person { login: Login::parse("alice").unwrap(), uid: alice() },
         "response.delete",
@@ -66,7 +66,7 @@ async fn many_turns_from_many_threads_make_one_whole_chain() {
             Tasks::thread("turns", move || {
                 for turn in 0..200 {
                     let slots = audit.reserve(&alice()).unwrap();
-                    let open = slots.open(opened("alice", &format!("{thread}-{turn}")));
+                    let open = open(slots, "alice", &format!("{thread}-{turn}"));
                     open.close(closed(Outcome::Finished));
                 }
             })
