@@ -37,6 +37,7 @@ const DIAGNOSTICS_WITHIN: Duration = Duration::from_secs(1);
 pub fn main() -> ExitCode {
     // clap tells wrong usage itself and exits 2; --help and --version exit 0.
     let cli = Cli::parse();
+    crate::listener::tls::install_provider();
     let done = run(cli);
     crate::telemetry::trace::flush(DIAGNOSTICS_WITHIN);
     match done {

@@ -56,8 +56,37 @@ pub struct Listen {
     pub public_url: Option<String>,
     /// Authorities that a request may name, besides the bound address.
     pub hosts: Vec<Host>,
+    /// `None`: clients are served without encryption.
+    pub tls: Option<Tls>,
     /// Networks whose word about a client's address and encryption counts.
     pub trusted_forwarders: Vec<IpNet>,
+}
+
+/// How the public side is encrypted. The files themselves are not read here.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// At least one; the first is for clients that name no other.
+    pub certificates: Vec<CertificateFiles>,
+    /// `None`: clients are not asked for a certificate.
+    pub clients: Option<ClientCertificates>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone)]
+pub struct CertificateFiles {
+    /// PEM: the server's certificate, then its chain.
+    pub certificate: PathBuf,
+    /// PEM: its private key.
+    pub key: PathBuf,
+}
+
+/// What is asked of a client's certificate.
+#[derive(Debug, Clone)]
+pub struct ClientCertificates {
+    /// PEM: the authorities that may have signed it.
+    pub authorities: PathBuf,
+    /// Whether a client without one is turned away.
+    pub required: bool,
 }
 
 /// One Hermes gateway.
@@ -123,6 +152,8 @@ pub struct Limits {
     pub connections: usize,
     /// Client connections at once from one address; an IPv6 /64 is one address.
     pub connections_per_address: usize,
+    /// TLS handshakes at once.
+    pub handshakes: usize,
     /// Longest request body, in bytes.
     pub max_body_bytes: u64,
     /// Requests of one person in a second; `None`: no bound.
@@ -134,6 +165,8 @@ pub struct Limits {
 /// Bounds on waiting.
 #[derive(Debug, Clone)]
 pub struct Deadlines {
+    /// A TLS handshake.
+    pub handshake: Duration,
     /// First byte of a connection.
     pub first_byte: Duration,
     /// A whole header section, from its first byte.

@@ -8,7 +8,10 @@ use ipnet::IpNet;
 
 use super::read::Section;
 use super::values::{GatewayUrl, HeaderText, Host};
-use super::{Config, ConfigProblem, Deadlines, ExtraRoute, Gateway, Limits, Listen, RouteGroup, Routes, WhenFull};
+use super::{
+    CertificateFiles, ClientCertificates, Config, ConfigProblem, Deadlines, ExtraRoute, Gateway, Limits, Listen,
+    RouteGroup, Routes, Tls, WhenFull,
+};
 use crate::names::GatewayName;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,7 +32,7 @@ pub fn parse(text: &str, base: &Path) -> Result<Config, Vec<ConfigProblem>> {
     let mut problems = Vec::new();
     let mut root = Section::root(table, &mut problems);
     let data_dir = path(&mut root, "data_dir", base).unwrap_or_else(|| base.join("data"));
-    let listen = listen(&mut root.table("listen"));
+    let listen = listen(&mut root.table("listen"), base);
     let metrics_address = admin(&mut root.table("admin"));
     let gateways = gateways(&mut root, base);
     let routes = routes(&mut root.table("routes"));
@@ -70,7 +73,7 @@ fn address(section: &mut Section<'_>, key: &str) -> Option<SocketAddr> {
     section.parsed(key, |text| text.parse().map_err(|_| "an address and port such as 127.0.0.1:8080"))
 }
 
-fn listen(section: &mut Section<'_>) -> Listen {
+fn listen(section: &mut Section<'_>, base: &Path) -> Listen {
     let address = address(section, "address").unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080)));
     let public = section.parsed("public_url", |text| {
         let allowed = "an http or https URL of scheme, host and port only";
@@ -87,10 +90,9 @@ fn listen(section: &mut Section<'_>) -> Listen {
         let host = Host::parse(authority.as_str(), default_port).ok_or(allowed)?;
         Ok((text.trim_end_matches('/').to_owned(), host))
     });
-    let default_port = match public.as_ref().map(|(url, _)| url.starts_with("https:")) {
-        Some(true) => 443,
-        _ => 80,
-    };
+    let tls = tls(section, base);
+    let secure = public.as_ref().map_or(tls.is_some(), |(url, _)| url.starts_with("https:"));
+    let default_port = if secure { 443 } else { 80 };
     let mut hosts = section.list("additional_hosts", |text| {
         Host::parse(text, default_port).ok_or("a host, or host and port, such as 127.0.0.1:8080")
     });
@@ -98,10 +100,40 @@ fn listen(section: &mut Section<'_>) -> Listen {
         hosts.push(host);
         url
     });
-    section.not_yet("tls");
     let trusted_forwarders = section.list("trusted_forwarders", network);
     section.finish();
-    Listen { address, public_url, hosts, trusted_forwarders }
+    Listen { address, public_url, hosts, tls, trusted_forwarders }
+}
+
+fn tls(section: &mut Section<'_>, base: &Path) -> Option<Tls> {
+    let certificates = section.tables("tls", |pair| {
+        for key in ["certificate", "key"] {
+            if !pair.has(key) {
+                pair.problem(key, "is missing; give the path of a PEM file");
+            }
+        }
+        let (certificate, key) = (path(pair, "certificate", base), path(pair, "key", base));
+        Some(CertificateFiles { certificate: certificate?, key: key? })
+    });
+    let authorities = path(section, "client_ca", base);
+    let asked = section.parsed("client_certificate", |text| match text {
+        "off" => Ok(None),
+        "optional" => Ok(Some(false)),
+        "required" => Ok(Some(true)),
+        _ => Err("\"off\", \"optional\" or \"required\""),
+    });
+    let clients = match (asked.flatten(), authorities) {
+        (Some(required), Some(authorities)) => Some(ClientCertificates { authorities, required }),
+        (Some(_), None) => {
+            section.problem("client_certificate", "asks for certificates; name those who may sign them in client_ca");
+            None
+        }
+        (None, _) => None,
+    };
+    if clients.is_some() && certificates.is_empty() {
+        section.problem("client_certificate", "asks for certificates, which needs TLS; give listen.tls");
+    }
+    (!certificates.is_empty()).then_some(Tls { certificates, clients })
 }
 
 /// A network, or one address. Everybody's word cannot count.
@@ -236,6 +268,7 @@ fn limits(section: &mut Section<'_>) -> Limits {
         queue_wait: section.duration("queue_wait", SECOND / 10, HOUR, 30 * SECOND),
         connections: section.count("connections", 1..=1_000_000, 20_000),
         connections_per_address: section.count("connections_per_address", 1..=1_000_000, 1_000),
+        handshakes: section.count("handshakes", 1..=1_000_000, 1_000),
         max_body_bytes: section.integer("max_body_bytes", 1..=1_000_000_000).unwrap_or(10_000_000),
         requests_per_second_per_person: section.rate("requests_per_second_per_person"),
         requests_per_second_per_address: section.rate("requests_per_second_per_address"),
@@ -247,6 +280,7 @@ fn limits(section: &mut Section<'_>) -> Limits {
 fn deadlines(section: &mut Section<'_>) -> Deadlines {
     let least = SECOND / 10;
     let deadlines = Deadlines {
+        handshake: section.duration("handshake", least, HOUR, 10 * SECOND),
         first_byte: section.duration("first_byte", least, HOUR, 10 * SECOND),
         header: section.duration("header", least, HOUR, 10 * SECOND),
         connect: section.duration("connect", least, 60 * SECOND, 2 * SECOND),
@@ -330,6 +364,21 @@ mod tests {
         ] {
             assert!(found.iter().any(|p| p.starts_with(&format!("{key}: "))), "{key} in {found:#?}");
         }
+    }
+
+    #[test]
+    fn certificates_come_with_their_keys_and_a_client_ca_when_clients_are_asked() {
+        let with = |listen: &str| problems(&format!("[listen]\n{listen}\n{GATEWAY}"));
+        let pair = "tls = [{ certificate = \"c.pem\", key = \"k.pem\" }]\n";
+        let config = parse(&format!("[listen]\n{pair}{GATEWAY}"), Path::new("/etc/botgate")).unwrap();
+        let tls = config.listen.tls.unwrap();
+        assert_eq!(tls.certificates[0].key, Path::new("/etc/botgate/k.pem"));
+        assert!(tls.clients.is_none());
+        assert_eq!(with("tls = [{ certificate = \"c.pem\" }]").len(), 1);
+        assert_eq!(with(&format!("{pair}client_certificate = \"required\"")).len(), 1);
+        assert_eq!(with(&format!("{pair}client_certificate = \"maybe\"")).len(), 1);
+        assert_eq!(with("client_ca = \"ca.pem\"\nclient_certificate = \"optional\"").len(), 1);
+        assert!(with(&format!("{pair}client_ca = \"ca.pem\"\nclient_certificate = \"optional\"")).is_empty());
     }
 
     #[test]

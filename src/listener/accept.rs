@@ -1,7 +1,8 @@
 //! The accept loop: one for each data-path thread.
 //!
 //! Invariants: an error never ends the loop, and one that stays (out of descriptors) pauses it instead of spinning; a
-//! connection over a bound is closed at once and counted.
+//! connection over a bound is closed at once and counted; a handshake has a deadline of its own, and a bound on how many there
+//! are.
 
 use std::io;
 use std::sync::Arc;
@@ -10,10 +11,14 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::http1;
-use super::limits::ConnectionLimits;
-use crate::proxy::Worker;
+use super::limits::{ConnectionLimits, ConnectionPermit, HandshakeLimit};
+use super::pace::{Pace, Paced};
+use super::socket::Encrypted;
+use super::tls::Tls;
+use super::{http1, http2};
+use crate::proxy::{Client, Worker};
 use crate::tasks::Tasks;
+use crate::telemetry::metrics::HandshakeOutcome;
 use crate::telemetry::reason::Reason;
 
 /// Pause after an error that the next accept would meet again.
@@ -27,6 +32,10 @@ pub struct Acceptor {
     pub worker: Arc<Worker>,
     /// Bounds shared by all threads.
     pub limits: ConnectionLimits,
+    /// Bound shared by all threads.
+    pub handshakes: HandshakeLimit,
+    /// How clients are encrypted; `None`: they are not.
+    pub tls: Option<Tls>,
     /// Where connections run.
     pub tasks: Tasks,
 }
@@ -90,8 +99,48 @@ fn admit(acceptor: &Acceptor, stream: TcpStream, peer: std::net::IpAddr) {
     // Events are small and must not wait for more; a socket that refuses the option is closed by its first use.
     let _ = stream.set_nodelay(true);
     let worker = acceptor.worker.clone();
+    if let Some(tls) = &acceptor.tls {
+        return begin(acceptor, tls, stream, peer, permit);
+    }
     acceptor.tasks.spawn(async move {
-        http1::serve(stream, peer, worker).await;
+        let pace = Pace::new();
+        http1::serve(Paced::new(stream, pace.clone()), pace, Client::new(peer, false), worker).await;
+        drop(permit);
+    });
+}
+
+/// Begins a connection with TLS.
+fn begin(acceptor: &Acceptor, tls: &Tls, stream: TcpStream, peer: std::net::IpAddr, permit: ConnectionPermit) {
+    let Some(place) = acceptor.handshakes.admit() else {
+        acceptor.worker.counts().refused(Reason::HandshakeLimit);
+        return;
+    };
+    let (accepting, worker, tasks) = (tls.acceptor(), acceptor.worker.clone(), acceptor.tasks.clone());
+    acceptor.tasks.spawn(async move {
+        let pace = Pace::new();
+        let limit = worker.edge().parts().deadlines.handshake;
+        let handshake = accepting.accept(Paced::new(stream, pace.clone()));
+        let shaken = tokio::time::timeout(limit, Box::pin(handshake)).await;
+        drop(place);
+        let stream = match shaken {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(%peer, %error, "a handshake failed");
+                return worker.counts().handshake(HandshakeOutcome::Failed);
+            }
+            Err(_) => return worker.counts().handshake(HandshakeOutcome::TimedOut),
+        };
+        let session = stream.get_ref().1;
+        let resumed = session.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+        worker.counts().handshake(if resumed { HandshakeOutcome::Resumed } else { HandshakeOutcome::Full });
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        pace.restart();
+        let (socket, client) = (Encrypted::new(stream, pace.clone()), Client::new(peer, true));
+        // Boxed, so that a handshake does not carry the room for what follows about.
+        match is_http2 {
+            true => Box::pin(http2::serve(socket, pace, client, worker, tasks)).await,
+            false => Box::pin(http1::serve(socket, pace, client, worker)).await,
+        }
         drop(permit);
     });
 }

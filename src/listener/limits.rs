@@ -1,4 +1,4 @@
-//! Bounds on connections: all together, and per address (IPv6: per /64).
+//! Bounds on connections, all together and per address (IPv6: per /64), and on handshakes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -86,9 +86,56 @@ impl Drop for ConnectionPermit {
     }
 }
 
+/// The bound on handshakes and what is under way. Clones are handles on the same count.
+#[derive(Debug, Clone)]
+pub struct HandshakeLimit(Arc<Handshakes>);
+
+#[derive(Debug)]
+struct Handshakes {
+    most: usize,
+    under_way: AtomicUsize,
+}
+
+/// One handshake's place; dropping it gives the place back.
+#[derive(Debug)]
+pub struct HandshakePermit(Arc<Handshakes>);
+
+impl HandshakeLimit {
+    /// A bound with nothing under way.
+    pub fn new(most: usize) -> Self {
+        HandshakeLimit(Arc::new(Handshakes { most, under_way: AtomicUsize::new(0) }))
+    }
+
+    /// A place for a handshake; `None` when there is none.
+    pub fn admit(&self) -> Option<HandshakePermit> {
+        let most = self.0.most;
+        let more = |under_way| (under_way < most).then_some(under_way + 1);
+        self.0.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(HandshakePermit(Arc::clone(&self.0)))
+    }
+}
+
+impl Drop for HandshakePermit {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn handshakes_are_bounded_and_given_back() {
+        let limit = HandshakeLimit::new(2);
+        let (first, second) = (limit.admit().unwrap(), limit.admit().unwrap());
+        assert!(limit.admit().is_none());
+        drop(first);
+        let third = limit.admit().unwrap();
+        assert!(limit.admit().is_none());
+        drop((second, third));
+        assert_eq!(limit.0.under_way.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn places_are_bounded_and_given_back() {

@@ -1,15 +1,20 @@
-//! The public side: sockets, connection bounds, and the deadlines of HTTP/1.1 connections.
+//! The public side: sockets, TLS, connection bounds, and the deadlines of HTTP/1.1 and HTTP/2 connections.
 //!
 //! Invariants: every data-path thread accepts on a socket of its own and no request leaves its thread; no connection waits
 //! without a deadline, not even one that sends nothing; accept errors never end the loop or spin. This room does not look at
 //! requests.
 
 mod accept;
+mod frames;
 mod http1;
+mod http2;
 mod limits;
 mod pace;
+mod socket;
 mod sockets;
+mod streams;
 mod threads;
+pub mod tls;
 
 pub use sockets::{BindError, bind};
 pub use threads::DataPath;

@@ -92,9 +92,26 @@ impl Pace {
         matches!(self.phase(), Phase::Idle | Phase::First)
     }
 
+    /// Whether a request is being served.
+    pub(super) fn is_busy(&self) -> bool {
+        self.phase() == Phase::Busy
+    }
+
     /// Whether the client has left a request that is being served.
     pub(super) fn is_left(&self) -> bool {
-        self.phase() == Phase::Busy && self.ended_by_client()
+        self.is_busy() && self.ended_by_client()
+    }
+
+    /// The client has closed its side.
+    pub(super) fn left(&self) {
+        self.ended_by_client.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection begins now: what came before was its handshake.
+    pub(super) fn restart(&self) {
+        self.enter(Phase::First);
+        self.write_blocked_ms.store(0, Ordering::Relaxed);
+        self.write_owed_ms.store(0, Ordering::Relaxed);
     }
 
     /// Whether the client has closed its side.
@@ -125,22 +142,26 @@ impl Pace {
             Phase::Idle => Some(after(since, deadlines.keep_alive)),
             Phase::Busy => None,
         };
-        let write = match self.write_blocked_ms.load(Ordering::Relaxed) {
-            0 => None,
-            ms => {
-                let owed = Duration::from_millis(self.write_owed_ms.load(Ordering::Relaxed));
-                Some(after(ms, deadlines.write.saturating_sub(owed)))
-            }
-        };
-        match (phase, write) {
+        match (phase, self.write_due(deadlines)) {
             (Some(phase), Some(write)) => Some(phase.min(write)),
             (one, other) => one.or(other),
         }
     }
 
+    /// When the client has taken no byte for too long, as things are; `None`: nothing waits for it.
+    pub(super) fn write_due(&self, deadlines: &Deadlines) -> Option<Instant> {
+        match self.write_blocked_ms.load(Ordering::Relaxed) {
+            0 => None,
+            ms => {
+                let owed = Duration::from_millis(self.write_owed_ms.load(Ordering::Relaxed));
+                Some(self.opened + Duration::from_millis(ms) + deadlines.write.saturating_sub(owed))
+            }
+        }
+    }
+
     fn received(&self, bytes: usize) {
         if bytes == 0 {
-            self.ended_by_client.store(true, Ordering::Relaxed);
+            self.left();
         } else if matches!(self.phase(), Phase::First | Phase::Idle) {
             self.enter(Phase::Head);
         }
@@ -225,7 +246,7 @@ impl AsyncWrite for Paced {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The engine does not read while it holds bytes of a further request, and so would not see its client leave. This
         // costs a system call only when something has come.
-        if self.pace.phase() == Phase::Busy
+        if self.pace.is_busy()
             && let Poll::Ready(Ok(0)) = self.stream.poll_peek(cx, &mut ReadBuf::new(&mut [0]))
         {
             self.pace.received(0);

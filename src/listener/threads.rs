@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::accept::{self, Acceptor};
-use super::limits::ConnectionLimits;
+use super::limits::{ConnectionLimits, HandshakeLimit};
+use super::tls::Tls;
 use crate::proxy::{Edge, Worker};
 use crate::tasks::Tasks;
 
@@ -25,21 +26,31 @@ pub struct DataPath {
 
 impl DataPath {
     /// Starts a thread for each socket. They stop when the edge's `draining` is cancelled; turns then get `drain` to end.
+    /// Without `tls` clients are served in the clear.
     ///
     /// # Errors
     /// The system refuses a thread or a runtime, or there is no socket.
-    pub fn start(edge: &Arc<Edge>, sockets: Vec<TcpListener>, drain: Duration) -> io::Result<Self> {
+    pub fn start(edge: &Arc<Edge>, sockets: Vec<TcpListener>, tls: Option<&Tls>, drain: Duration) -> io::Result<Self> {
         let address = sockets.first().ok_or(io::ErrorKind::InvalidInput)?.local_addr()?;
         let bounds = &edge.parts().limits;
         let limits = ConnectionLimits::new(bounds.connections, bounds.connections_per_address);
+        let handshakes = HandshakeLimit::new(bounds.handshakes);
         let mut threads = Vec::with_capacity(sockets.len());
         for (number, socket) in sockets.into_iter().enumerate() {
             // Connections take it over from their listener.
             socket2::SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (edge, limits) = (Arc::clone(edge), limits.clone());
+            let (handshakes, tls) = (handshakes.clone(), tls.cloned());
             threads.push(Tasks::thread(&format!("edge-{number}"), move || {
-                runtime.block_on(serve(edge, socket, limits, drain))
+                runtime.block_on(async move {
+                    let (tasks, listener) = (Tasks::new(), listener(socket));
+                    let Some(listener) = listener else { return false };
+                    let worker = Worker::new(edge, tasks.clone());
+                    let acceptor = Acceptor { listener, worker, limits, handshakes, tls, tasks: tasks.clone() };
+                    accept::run(acceptor).await;
+                    tasks.drain(drain).await
+                })
             })?);
         }
         Ok(DataPath { address, limits, threads })
@@ -63,16 +74,8 @@ impl DataPath {
     }
 }
 
-async fn serve(edge: Arc<Edge>, socket: TcpListener, limits: ConnectionLimits, drain: Duration) -> bool {
-    let listener = match tokio::net::TcpListener::from_std(socket) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(%error, "a data-path thread cannot use its socket");
-            return false;
-        }
-    };
-    let tasks = Tasks::new();
-    let worker = Worker::new(edge, tasks.clone());
-    accept::run(Acceptor { listener, worker, limits, tasks: tasks.clone() }).await;
-    tasks.drain(drain).await
+/// The socket as this thread's runtime has it.
+fn listener(socket: TcpListener) -> Option<tokio::net::TcpListener> {
+    let listener = tokio::net::TcpListener::from_std(socket);
+    listener.inspect_err(|error| tracing::error!(%error, "a data-path thread cannot use its socket")).ok()
 }

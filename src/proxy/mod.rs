@@ -181,8 +181,10 @@ fn decide(
 ) -> Result<Decision, Refusal> {
     let edge = worker.edge.parts();
     // 1. Framing, Host, target, sizes, CONNECT and TRACE.
-    if parts.version < http::Version::HTTP_11 {
-        return Err(Refusal::of(Reason::HttpVersion));
+    match parts.version {
+        http::Version::HTTP_11 => {}
+        http::Version::HTTP_2 => engine::http2_rules(parts, client.is_secure())?,
+        _ => return Err(Refusal::of(Reason::HttpVersion)),
     }
     let lines = engine::lines(parts);
     let screened = Screened::new(engine::view(parts, &lines), &edge.hosts)?;

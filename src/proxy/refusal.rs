@@ -190,7 +190,12 @@ fn show(reason: Reason) -> Shown {
             "rate_limit_exceeded",
             "Too many requests came in too short a time; try again shortly.",
         ),
-        Reason::QueueFull | Reason::QueueTimeout | Reason::ConnectionLimit => later(
+        // The last three end a connection and are never an answer.
+        Reason::QueueFull
+        | Reason::QueueTimeout
+        | Reason::ConnectionLimit
+        | Reason::HandshakeLimit
+        | Reason::FrameFlood => later(
             StatusCode::TOO_MANY_REQUESTS,
             LIMIT,
             "rate_limit_exceeded",

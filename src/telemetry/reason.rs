@@ -103,6 +103,10 @@ reasons! {
     GatewayTimeout = "gateway_timeout",
     /// Too many connections: closed without an answer.
     ConnectionLimit = "connection_limit",
+    /// Too many TLS handshakes at once: closed without an answer.
+    HandshakeLimit = "handshake_limit",
+    /// More HTTP/2 control frames than any client needs: the connection is cut.
+    FrameFlood = "frame_flood",
 }
 
 #[cfg(test)]

@@ -12,7 +12,10 @@ use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
 
 use crate::support::edge::TestEdge;
 use crate::support::eventually;
+use crate::support::http2::{self, Http2};
+use crate::support::tls::{Authority, Offer, shake};
 use crate::support::wire::{Wire, get};
+use crate::tls::config;
 
 /// Something that must be refused.
 struct Case {
@@ -72,10 +75,33 @@ const SHAPES: [Shape; 9] = [
     closing(shape("POST of a run", "POST", "/v1/runs"), "Content-Length: 13\r\n", r#"{"input":"x"}"#),
 ];
 
+fn target(case: &Case, shape: &Shape) -> String {
+    case.target.map_or_else(|| format!("{}{}", case.prefix, shape.path), str::to_owned)
+}
+
+/// The same on HTTP/2, where nothing of this ends a connection.
+fn seen_on_http2(http2: &mut Http2, case: &Case, shape: &Shape) -> String {
+    let mut request = http2::request(shape.method, &target(case, shape), "");
+    for line in case.lines.lines().chain(shape.lines.lines()) {
+        let (name, value) = line.split_once(':').expect("a header line");
+        if !matches!(name, "Connection" | "Transfer-Encoding") {
+            request = request.header(name, value.trim().as_bytes());
+        }
+    }
+    let body = match shape.lines {
+        "Transfer-Encoding: chunked\r\n" => shape.body.split("\r\n").nth(1).unwrap_or_default(),
+        _ => shape.body,
+    };
+    let (has_body, whole) = (!body.is_empty(), !shape.name.contains("half") && !shape.name.contains("withheld"));
+    let stream = http2.begin(request, has_body.then_some(body.as_bytes()), !whole);
+    let answer = http2.finish(stream);
+    let next = http2.send(http2::request("GET", "/health", ""), None);
+    format!("{}\nopen: {}", answer.blanked(), next.status.as_u16())
+}
+
 /// What a client sees: the answer, and whether the connection then takes another request.
-fn seen(edge: &TestEdge, case: &Case, shape: &Shape) -> String {
-    let target = case.target.map_or_else(|| format!("{}{}", case.prefix, shape.path), str::to_owned);
-    let mut wire = Wire::connect(edge.address);
+fn seen(mut wire: Wire, case: &Case, shape: &Shape) -> String {
+    let target = target(case, shape);
     wire.send(format!(
         "{} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{}{}\r\n{}",
         shape.method, case.lines, shape.lines, shape.body
@@ -200,15 +226,48 @@ fn cases(edge: &TestEdge) -> Vec<Case> {
 #[test]
 fn every_refused_credential_gets_the_same_bytes_and_the_same_fate() {
     let edge = TestEdge::start();
-    let cases = cases(&edge);
+    all_are_alike(&edge, |case, shape| {
+        let text = seen(Wire::connect(edge.address), case, shape);
+        assert!(text.starts_with("HTTP/1.1 401 Unauthorized\n"), "{}: {text}", shape.name);
+        assert_eq!(text.ends_with("\nopen: 200"), shape.stays_open, "{}: {text}", shape.name);
+        text
+    });
+}
+
+#[test]
+fn the_same_holds_over_tls() {
+    let authority = Authority::new();
+    let (edge, client) = (TestEdge::with(config(&authority), |_| {}), authority.client(Offer::default()));
+    all_are_alike(&edge, |case, shape| {
+        let stream = shake(&client, "127.0.0.1", edge.address).expect("the handshake succeeds");
+        let text = seen(Wire::encrypted(stream), case, shape);
+        assert!(text.starts_with("HTTP/1.1 401 Unauthorized\n"), "{}: {text}", shape.name);
+        assert_eq!(text.ends_with("\nopen: 200"), shape.stays_open, "{}: {text}", shape.name);
+        text
+    });
+}
+
+#[test]
+fn the_same_holds_on_http2() {
+    let authority = Authority::new();
+    let (edge, client) = (TestEdge::with(config(&authority), |_| {}), http2::client(&authority));
+    // One connection for all, so that none can change what becomes of it.
+    let mut http2 = Http2::connect(edge.address, &client);
+    all_are_alike(&edge, |case, shape| {
+        let text = seen_on_http2(&mut http2, case, shape);
+        assert!(text.starts_with("401 Unauthorized\n") && text.ends_with("\nOk(())\nopen: 200"), "{text}");
+        text
+    });
+}
+
+fn all_are_alike(edge: &TestEdge, mut seen: impl FnMut(&Case, &Shape) -> String) {
+    let cases = cases(edge);
     let mut expected: HashMap<&str, u32> = HashMap::new();
     for shape in &SHAPES {
-        let reference = seen(&edge, &cases[0], shape);
+        let reference = seen(&cases[0], shape);
         *expected.entry(cases[0].reason).or_default() += 1;
-        assert!(reference.starts_with("HTTP/1.1 401 Unauthorized\n"), "{}: {reference}", shape.name);
-        assert_eq!(reference.ends_with("\nopen: 200"), shape.stays_open, "{}: {reference}", shape.name);
         for case in &cases {
-            assert_eq!(seen(&edge, case, shape), reference, "{} ({})", case.name, shape.name);
+            assert_eq!(seen(case, shape), reference, "{} ({})", case.name, shape.name);
             *expected.entry(case.reason).or_default() += 1;
         }
     }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use crate::admin::ControlFileError;
 use crate::lifecycle::{ControlError, OpenError, SameUser};
 use crate::listener::BindError;
+use crate::listener::tls::TlsError;
 use crate::store::StoreError;
 
 /// Why the edge does not start.
@@ -22,6 +23,8 @@ pub enum ServeError {
     SameUser(SameUser),
     /// The public address.
     Bind(BindError),
+    /// Certificates and keys.
+    Tls(TlsError),
     /// The address of metrics and health.
     Metrics(SocketAddr, io::Error),
     /// The admin socket.
@@ -38,6 +41,7 @@ impl fmt::Display for ServeError {
             ServeError::Load(error) => error.fmt(f),
             ServeError::SameUser(error) => error.fmt(f),
             ServeError::Bind(error) => error.fmt(f),
+            ServeError::Tls(error) => error.fmt(f),
             ServeError::Metrics(address, error) => {
                 write!(f, "cannot listen on {address} for metrics (admin.metrics_address): {error}")
             }
@@ -55,7 +59,11 @@ impl std::error::Error for ServeError {
             ServeError::Open(error) => error.source(),
             ServeError::Load(error) => error.source(),
             ServeError::Admin(error) => error.source(),
-            ServeError::SameUser(_) | ServeError::Bind(_) | ServeError::Metrics(..) | ServeError::System(_) => None,
+            ServeError::SameUser(_)
+            | ServeError::Bind(_)
+            | ServeError::Tls(_)
+            | ServeError::Metrics(..)
+            | ServeError::System(_) => None,
         }
     }
 }

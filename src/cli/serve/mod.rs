@@ -61,7 +61,8 @@ async fn until_signalled(config: Config) -> Result<(), ServeError> {
 fn tell(running: &Running) {
     // Standard output may be closed; serving goes on.
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "listening on http://{}", running.address());
+    let scheme = if running.tls().is_some() { "https" } else { "http" };
+    let _ = writeln!(out, "listening on {scheme}://{}", running.address());
     if let Some(metrics) = running.metrics_address() {
         let _ = writeln!(out, "metrics on http://{metrics}");
     }

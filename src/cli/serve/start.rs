@@ -10,11 +10,12 @@ use super::ServeError;
 use super::ready::keep_fresh;
 use super::run_log::run_log;
 use crate::admin::{AdminSocket, serve_probes};
-use crate::config::{Config, Host};
+use crate::config::{self, Config, Host};
 use crate::directory::Bot;
 use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
 use crate::lifecycle::{Control, LoadReport, run_upkeep, same_user, watch_users};
+use crate::listener::tls::Tls;
 use crate::listener::{self, DataPath};
 use crate::proxy::{AllowedHosts, Edge, EdgeParts, Forwarders, Freshness, Rates, Routes};
 use crate::store::{DataDirLock, RunRow};
@@ -32,6 +33,7 @@ pub struct Running {
     draining: Cancellation,
     tasks: Tasks,
     data_path: Option<DataPath>,
+    tls: Option<Tls>,
     access_log: Option<AccessLog>,
     // Given back last, when store and audit log are closed.
     lock: Option<DataDirLock>,
@@ -63,7 +65,7 @@ impl Running {
         tracing::info!(people = loaded.people, bots = loaded.bots, sessions = loaded.sessions, "loaded");
         let tasks = Tasks::new();
         match launch(&config, &control, routes, loaded, sockets, &tasks).await {
-            Ok(Launched { edge, data_path, metrics_address }) => Ok(Running {
+            Ok(Launched { edge, data_path, tls, metrics_address }) => Ok(Running {
                 address: data_path.address(),
                 metrics_address,
                 control,
@@ -71,6 +73,7 @@ impl Running {
                 access_log: edge.access_log().cloned(),
                 tasks,
                 data_path: Some(data_path),
+                tls,
                 lock: Some(lock),
             }),
             Err(error) => {
@@ -89,6 +92,11 @@ impl Running {
     /// Where metrics and health are served.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
+    }
+
+    /// How clients are encrypted; `None`: they are not.
+    pub fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
     }
 
     /// The operations on people, bots and sessions.
@@ -117,6 +125,7 @@ impl Running {
 struct Launched {
     edge: Arc<Edge>,
     data_path: DataPath,
+    tls: Option<Tls>,
     metrics_address: Option<SocketAddr>,
 }
 
@@ -142,8 +151,22 @@ async fn launch(
         None => None,
         Some(address) => Some(probes(address, control, tasks).await?),
     };
-    let data_path = DataPath::start(&edge, sockets, config.deadlines.drain).map_err(ServeError::System)?;
-    Ok(Launched { edge, data_path, metrics_address })
+    let tls = match &config.listen.tls {
+        None => None,
+        Some(files) => Some(tls(files.clone(), control, tasks).await?),
+    };
+    let data_path =
+        DataPath::start(&edge, sockets, tls.as_ref(), config.deadlines.drain).map_err(ServeError::System)?;
+    Ok(Launched { edge, data_path, tls, metrics_address })
+}
+
+/// Reads certificates and keys, and looks at them from now on.
+async fn tls(files: config::Tls, control: &Control, tasks: &Tasks) -> Result<Tls, ServeError> {
+    let metrics = control.metrics().clone();
+    let tls = Tasks::blocking(move || Tls::load(&files, metrics)).await.map_err(ServeError::System)?;
+    let tls = tls.map_err(ServeError::Tls)?;
+    tasks.spawn(tls.clone().watch(tasks.stopping().clone()));
+    Ok(tls)
 }
 
 /// Ends audit log and store.

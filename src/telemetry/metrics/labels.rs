@@ -51,6 +51,18 @@ labels! {
         Idle = "idle",
     }
 
+    /// How a TLS handshake ended.
+    HandshakeOutcome {
+        /// With a new session.
+        Full = "full",
+        /// With a session that the client had from an earlier connection.
+        Resumed = "resumed",
+        /// The client left, or the two found nothing in common.
+        Failed = "failed",
+        /// Not in time.
+        TimedOut = "timed_out",
+    }
+
     /// How far a bot's key is proved.
     BotState {
         /// Not proved yet.

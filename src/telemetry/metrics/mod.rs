@@ -18,7 +18,9 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram};
 
 pub use connections::{ConnectionGauge, GaugeGuard};
-pub use labels::{BotState, ConnectionState, McpOutcome, ProofResult, ReloadOutcome, UpstreamErrorKind};
+pub use labels::{
+    BotState, ConnectionState, HandshakeOutcome, McpOutcome, ProofResult, ReloadOutcome, UpstreamErrorKind,
+};
 pub use shard::Shard;
 
 use self::registry::{QUEUE_WAIT, REVOCATION, Registry};
@@ -56,7 +58,6 @@ pub struct Metrics {
     revocation: Histogram,
     mcp_calls: Box<[Counter]>,
     config_reloads: Box<[Counter]>,
-    certificate_expiry: OnceLock<Gauge>,
     audit_records: Counter,
     audit_queue: Gauge,
     audit_failures: Counter,
@@ -105,7 +106,6 @@ impl Metrics {
                 "outcome",
                 &mut ReloadOutcome::ALL.iter().map(|outcome| outcome.as_str()),
             ),
-            certificate_expiry: OnceLock::new(),
             audit_records: r.described_counter("botgate_audit_records_total", "Audit records written."),
             audit_queue: r.described_gauge("botgate_audit_queue_records", "Audit records that wait to be written."),
             audit_failures: r.described_counter(
@@ -231,13 +231,11 @@ impl Metrics {
         }
     }
 
-    /// When the first of the certificates ends, in seconds since the Unix epoch.
-    pub fn set_certificate_expiry(&self, at_unix_seconds: f64) {
-        let gauge = self.certificate_expiry.get_or_init(|| {
-            self.registry.describe_gauge(CERTIFICATE_EXPIRY, "End of the first certificate to expire.");
-            self.registry.gauge(CERTIFICATE_EXPIRY, &[])
-        });
-        gauge.set(at_unix_seconds);
+    /// When a certificate ends, by its place in the configuration, in seconds since the Unix epoch. Without TLS the metric is
+    /// absent.
+    pub fn set_certificate_expiry(&self, place: usize, at_unix_seconds: f64) {
+        self.registry.describe_gauge(CERTIFICATE_EXPIRY, "Time at which the certificate ends.");
+        self.registry.gauge(CERTIFICATE_EXPIRY, &[("certificate", &place.to_string())]).set(at_unix_seconds);
     }
 
     pub(super) fn audit_written(&self, records: u64) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::connections::{ConnectionGauge, Of, States};
-use super::labels::ConnectionState;
+use super::labels::{ConnectionState, HandshakeOutcome};
 use super::requests::{self, Requests};
 use crate::names::GatewayName;
 use crate::telemetry::reason::Reason;
@@ -20,6 +20,7 @@ use crate::telemetry::reason::Reason;
 pub struct Shard {
     requests: Requests,
     refusals: [AtomicU64; Reason::ALL.len()],
+    handshakes: [AtomicU64; HandshakeOutcome::ALL.len()],
     clients: States,
     gateways: Box<[States]>,
 }
@@ -28,7 +29,8 @@ impl Shard {
     pub(super) fn new(routes: usize, gateways: usize) -> Arc<Self> {
         let gateways = (0..gateways).map(|_| States::default()).collect();
         let refusals = [const { AtomicU64::new(0) }; Reason::ALL.len()];
-        Arc::new(Shard { requests: Requests::new(routes), refusals, clients: States::default(), gateways })
+        let handshakes = [const { AtomicU64::new(0) }; HandshakeOutcome::ALL.len()];
+        Arc::new(Shard { requests: Requests::new(routes), refusals, handshakes, clients: States::default(), gateways })
     }
 
     /// A request has been answered to its last byte, or broke off. `status` is what the client saw.
@@ -47,6 +49,11 @@ impl Shard {
     pub fn refused(&self, reason: Reason) {
         // Reasons have their values in the order of their list.
         self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A TLS handshake is over.
+    pub fn handshake(&self, outcome: HandshakeOutcome) {
+        self.handshakes[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A client connection was accepted.
@@ -76,6 +83,12 @@ pub(super) fn render(out: &mut String, shards: &[Arc<Shard>], routes: &[&'static
     for (place, reason) in Reason::ALL.iter().enumerate() {
         let count: u64 = shards.iter().map(|shard| shard.refusals[place].load(Ordering::Relaxed)).sum();
         let _ = writeln!(out, "{name}{{reason=\"{}\"}} {count}", reason.as_str());
+    }
+    let name = "botgate_tls_handshakes_total";
+    let _ = write!(out, "\n# HELP {name} TLS handshakes, by how they ended.\n# TYPE {name} counter\n");
+    for (place, outcome) in HandshakeOutcome::ALL.iter().enumerate() {
+        let count: u64 = shards.iter().map(|shard| shard.handshakes[place].load(Ordering::Relaxed)).sum();
+        let _ = writeln!(out, "{name}{{outcome=\"{}\"}} {count}", outcome.as_str());
     }
     out.push('\n');
     let sum =

@@ -131,10 +131,10 @@ fn figures_of_gateways_proofs_and_outcomes_are_set() {
     assert_eq!(value(&metrics.render(), "botgate_tunnels_in_flight"), Some(0.0));
     assert!(!text.contains(GATEWAY_RESIDENT) && !text.contains(CERTIFICATE_EXPIRY));
     metrics.set_gateway_resident(0, 7);
-    metrics.set_certificate_expiry(8.0);
+    metrics.set_certificate_expiry(0, 8.0);
     let text = metrics.render();
     assert_eq!(value(&text, "botgate_gateway_resident_bytes{gateway=\"main\"}"), Some(7.0));
-    assert_eq!(value(&text, CERTIFICATE_EXPIRY), Some(8.0));
+    assert_eq!(value(&text, "botgate_tls_certificate_expiry_seconds{certificate=\"0\"}"), Some(8.0));
 }
 
 #[test]

@@ -190,7 +190,8 @@ impl Botgate {
             output.lines().find_map(|line| line.strip_prefix(what)?.parse::<SocketAddr>().ok())
         };
         let both = poll_for(SOON, || {
-            let both = told("listening on http://").zip(told("metrics on http://"));
+            let listening = told("listening on http://").or_else(|| told("listening on https://"));
+            let both = listening.zip(told("metrics on http://"));
             both.map(Some).or_else(|| (!child.is_running()).then_some(None))
         });
         let Some(Some((address, metrics))) = both else { panic!("serve does not come up:\n{}", child.output()) };

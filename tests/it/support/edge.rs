@@ -13,6 +13,7 @@ use botgate::directory::{Bot, Directory, GatewayStanding, GatewayTarget};
 use botgate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use botgate::gateway::runs::{OpenRun, RunLog, RunTimes, Runs};
 use botgate::identity::{SessionParts, Sessions};
+use botgate::listener::tls::Tls;
 use botgate::listener::{self, DataPath};
 use botgate::names::{GatewayName, Identifier, Login, ProfileName, Role, Uid};
 use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Forwarders, Freshness, Rates, Routes, now_ms};
@@ -42,6 +43,8 @@ pub(crate) struct TestEdge {
     pub(crate) address: SocketAddr,
     pub(crate) audit_dir: PathBuf,
     pub(crate) suspects: Arc<AtomicUsize>,
+    /// Its TLS, when the configuration has it.
+    pub(crate) tls: Option<Tls>,
     people: HashMap<String, Person>,
     data_path: Option<DataPath>,
     control: Option<tokio::runtime::Runtime>,
@@ -163,6 +166,8 @@ impl TestEdge {
         let address = sockets[0].local_addr().expect("a bound socket has an address");
         let bound = Host::parse(&address.to_string(), 80).expect("an address is a host");
         let drain = config.deadlines.drain;
+        let tls = config.listen.tls.as_ref();
+        let tls = tls.map(|tls| Tls::load(tls, metrics.clone()).expect("certificates and keys of a test are right"));
         let edge = Edge::new(EdgeParts {
             hosts: AllowedHosts::new([&bound, &Host::parse("127.0.0.1", 80).expect("a host")]),
             forwarders: Forwarders::new(&config.listen.trusted_forwarders),
@@ -175,7 +180,7 @@ impl TestEdge {
             gateway_pause: Duration::from_millis(200),
             turns: vec![turns.clone()],
             forward_headers: vec![config.gateways[0].forward_headers.clone()],
-            insecure_cookies: !setup.encrypted_cookies,
+            insecure_cookies: config.listen.tls.is_none() && !setup.encrypted_cookies,
             audit,
             access_log: setup.access_log.then(|| AccessLog::start(metrics.clone()).expect("the access log starts")),
             metrics,
@@ -186,7 +191,7 @@ impl TestEdge {
             freshness,
             draining: Cancellation::new(),
         });
-        let data_path = DataPath::start(&edge, sockets, drain).expect("the data path starts");
+        let data_path = DataPath::start(&edge, sockets, tls.as_ref(), drain).expect("the data path starts");
         TestEdge {
             edge,
             stand_in,
@@ -194,6 +199,7 @@ impl TestEdge {
             address,
             audit_dir,
             suspects,
+            tls,
             people,
             data_path: Some(data_path),
             control: Some(control),

@@ -9,9 +9,11 @@ pub(crate) mod edge;
 pub(crate) mod hermes;
 mod hermes_home;
 pub(crate) mod http;
+pub(crate) mod http2;
 pub(crate) mod model;
 pub(crate) mod raw_gateway;
 pub(crate) mod site;
+pub(crate) mod tls;
 pub(crate) mod wire;
 
 use std::path::PathBuf;

@@ -4,12 +4,45 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rustls::{ClientConnection, StreamOwned};
+
 /// Longest wait for the next byte of an answer.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// One connection.
 pub(crate) struct Wire {
-    reader: BufReader<TcpStream>,
+    reader: BufReader<Pipe>,
+}
+
+/// What carries the bytes.
+enum Pipe {
+    Plain(TcpStream),
+    Encrypted(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Read for Pipe {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Pipe::Plain(stream) => stream.read(buffer),
+            Pipe::Encrypted(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Pipe::Plain(stream) => stream.write(bytes),
+            Pipe::Encrypted(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Pipe::Plain(stream) => stream.flush(),
+            Pipe::Encrypted(stream) => stream.flush(),
+        }
+    }
 }
 
 /// One answer, as it came.
@@ -29,6 +62,8 @@ pub(crate) enum End {
     Closed,
     /// With a reset.
     Reset,
+    /// Without the close_notify that TLS asks for: cut.
+    Cut,
 }
 
 impl Wire {
@@ -59,11 +94,29 @@ impl Wire {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         stream.set_nodelay(true).expect("a socket takes the option");
-        Wire { reader: BufReader::new(stream) }
+        Wire { reader: BufReader::new(Pipe::Plain(stream)) }
+    }
+
+    /// A connection whose handshake is done.
+    pub(crate) fn encrypted(stream: StreamOwned<ClientConnection, TcpStream>) -> Self {
+        stream.sock.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        Wire { reader: BufReader::new(Pipe::Encrypted(Box::new(stream))) }
+    }
+
+    /// Says the end of TLS and leaves.
+    pub(crate) fn close_notify(&mut self) {
+        if let Pipe::Encrypted(stream) = self.reader.get_mut() {
+            stream.conn.send_close_notify();
+            stream.flush().expect("the peer takes the alert");
+        }
+        self.end_writing();
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
-        self.reader.get_ref()
+        match self.reader.get_ref() {
+            Pipe::Plain(stream) => stream,
+            Pipe::Encrypted(stream) => &stream.sock,
+        }
     }
 
     #[track_caller]
@@ -72,7 +125,8 @@ impl Wire {
     }
 
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.reader.get_mut().write_all(bytes.as_ref())
+        self.reader.get_mut().write_all(bytes.as_ref())?;
+        self.reader.get_mut().flush()
     }
 
     /// Closes our side for writing.
@@ -144,6 +198,7 @@ impl Wire {
                     self.reader.consume(length);
                 }
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return (seen, End::Cut),
                 Err(_) => return (seen, End::Reset),
             }
         }
