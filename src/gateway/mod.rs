@@ -17,6 +17,8 @@ pub mod outgoing;
 pub mod permits;
 pub mod pool;
 pub mod probe;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 mod queue;
 pub mod request_body;
 pub mod runs;

@@ -18,6 +18,8 @@ mod headers;
 mod narrow;
 mod origin;
 mod own_pages;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 mod rates;
 mod refusal;
 mod request_id;

@@ -18,7 +18,7 @@
 //!
 //! Expected is a list of alternatives, each of them the answers in their order: a status, `served` (the gateway's own
 //! answer, whatever it says), `early` (the same, to a request that does not come whole) or `refused` (any answer of the edge's that is no success); `end`: the connection is closed
-//! after them; `cut`: in the middle of a further one. `\r \n \t \0 \\ \xNN` are bytes; `{token} {own} {other_token} {other} {host} {port} {nonce} {length}` and
+//! after them; `cut`: in the middle of a further one. `\r \n \t \0 \\ \xNN` are bytes; `{token} {own} {other_token} {other} {scheme} {host} {port} {nonce} {length}` and
 //! `{x*100}` stand for what they say, `{hidden}` for a whole request of the attacker's own that must not be seen as one,
 //! `{hidden_size}` and `{hidden_length}` for its length as a chunk's size and as digits; other braces stand for themselves.
 //!
@@ -37,6 +37,8 @@ pub struct Names<'n> {
     pub other_token: &'n str,
     /// The profile of the neighbour's bot.
     pub other: &'n str,
+    /// `http` or `https`.
+    pub scheme: &'n str,
     /// An allowed Host.
     pub host: &'n str,
     /// The port that is connected to.
@@ -353,6 +355,7 @@ fn placeholder(text: &str, names: &Names<'_>, it: &[u8], length: usize, out: &mu
         "own" => out.extend_from_slice(names.own.as_bytes()),
         "other_token" => out.extend_from_slice(names.other_token.as_bytes()),
         "other" => out.extend_from_slice(names.other.as_bytes()),
+        "scheme" => out.extend_from_slice(names.scheme.as_bytes()),
         "host" => out.extend_from_slice(names.host.as_bytes()),
         "port" => out.extend_from_slice(names.port.to_string().as_bytes()),
         "nonce" => out.extend_from_slice(names.nonce.as_bytes()),
@@ -375,8 +378,16 @@ fn placeholder(text: &str, names: &Names<'_>, it: &[u8], length: usize, out: &mu
 mod tests {
     use super::*;
 
-    const NAMES: Names<'_> =
-        Names { token: "t", own: "bot-a", other_token: "u", other: "bot-b", host: "h:80", port: 80, nonce: "n1" };
+    const NAMES: Names<'_> = Names {
+        token: "t",
+        own: "bot-a",
+        other_token: "u",
+        other: "bot-b",
+        scheme: "http",
+        host: "h:80",
+        port: 80,
+        nonce: "n1",
+    };
 
     #[test]
     fn a_file_becomes_cases() {

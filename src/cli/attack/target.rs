@@ -63,6 +63,11 @@ impl Target {
         &self.authority
     }
 
+    /// How it is reached.
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
     /// The port.
     pub(super) fn port(&self) -> u16 {
         self.address.port()

@@ -141,6 +141,7 @@ impl<'t> Trial<'t> {
             own: self.attacker.profile.as_str(),
             other_token: &self.neighbour.token,
             other: self.neighbour.profile.as_str(),
+            scheme: self.target.scheme(),
             host: self.target.authority(),
             port: self.target.port(),
             nonce: &nonce,

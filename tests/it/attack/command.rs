@@ -9,6 +9,8 @@ use botgate::secret::ApiServerKey;
 use crate::support::botgate::{Botgate, Setup};
 use crate::support::hermes::Bot;
 use crate::support::raw_gateway::{RawGateway, Upstream, json};
+use crate::support::site::Site;
+use crate::support::tls::Authority;
 
 #[test]
 fn a_sound_edge_passes() {
@@ -98,4 +100,34 @@ fn what_is_not_ones_own_is_not_attacked() {
     assert!(ran.failed().contains("two lines are needed"));
     let ran = botgate.run_with(&["attack", "http://127.0.0.1:1"], sessions);
     assert!(ran.failed().contains("no connection"));
+}
+
+#[test]
+fn a_sound_edge_passes_over_tls() {
+    let authority = Authority::new();
+    let files = authority.pair("server", &["127.0.0.1", "localhost"]);
+    let mut site = Site::of(&["alice", "bob"]);
+    let file = site.botgate.path("botgate.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration is there");
+    let tls = format!(
+        "[listen]\ntls = [{{ certificate = \"{}\", key = \"{}\" }}]\n",
+        files.certificate.display(),
+        files.key.display()
+    );
+    let text = text.replace("[listen]\n", &tls).replace("http://localhost:8080", "https://localhost:8080");
+    std::fs::write(&file, text).expect("the configuration can be written");
+    site.botgate.serve_until_ready();
+    let sessions = site.botgate.run_with(&["session", "create", "--stdin"], "alice\nbob\n").done();
+    let url = format!("https://{}", site.botgate.address());
+    let ca = authority.own_file().display().to_string();
+    let classes = ["--only", "header", "--only", "credential", "--only", "body"];
+    let ran = site.botgate.run_with(&[&["--json", "attack", &url, "--ca", &ca], &classes[..]].concat(), &sessions);
+    let report = ran.json();
+    let failed: Vec<_> =
+        report["cases"].as_array().into_iter().flatten().filter(|case| !case["failure"].is_null()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!((ran.code, report["left_out"].as_u64()), (Some(0), Some(0)));
+    assert!(report["passed"].as_u64() >= Some(200), "{}", ran.stdout);
+    let untrusted = site.botgate.run_with(&["attack", &url], &sessions);
+    assert_eq!(untrusted.code, Some(1), "a certificate of nobody's is not trusted: {untrusted:?}");
 }

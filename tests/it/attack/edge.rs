@@ -68,6 +68,7 @@ impl Attacked {
             own: "bot-alice",
             other_token: &self.other_token,
             other: "bot-bob",
+            scheme: "http",
             host: &self.host,
             port: self.address.port(),
             nonce,
