@@ -166,9 +166,7 @@ fn files_without_an_end_and_directories_are_refused() {
 #[test]
 fn reserved_names_and_wrong_usage_exit_2() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    for words in
-        ["gc", "keep", "explain x", "attack http://x", "user passwd alice", "doctor --canary", "audit --export"]
-    {
+    for words in ["gc", "keep", "explain x", "user passwd alice", "doctor --canary", "audit --export"] {
         let done = run_in(dir.path(), None, &words.split(' ').collect::<Vec<_>>(), "");
         // Two of them look for a configuration first; none does anything.
         assert_eq!(done.code, Some(2), "{words}: {}", done.err);
