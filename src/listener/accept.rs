@@ -2,7 +2,7 @@
 //!
 //! Invariants: an error never ends the loop, and one that stays (out of descriptors) pauses it instead of spinning; a
 //! connection over a bound is closed at once and counted; a handshake has a deadline of its own, and a bound on how many there
-//! are.
+//! are; a connection that the system has taken for us is never reset, unless by a bound.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::limits::{ConnectionLimits, ConnectionPermit};
 use super::pace::{Pace, Paced};
 use super::socket::Encrypted;
 use super::tls::Tls;
-use super::{http1, http2};
+use super::{http1, http2, sockets};
 use crate::proxy::{Client, Worker};
 use crate::tasks::Tasks;
 use crate::telemetry::metrics::HandshakeOutcome;
@@ -23,11 +23,15 @@ use crate::telemetry::reason::Reason;
 
 /// Pause after an error that the next accept would meet again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long the last packet of a handshake may be on its way when its socket is to be closed.
+const HANDSHAKE: Duration = Duration::from_millis(250);
+/// Longest time that a socket which is to be closed is emptied: past it somebody keeps connecting all the same.
+const EMPTYING: Duration = Duration::from_secs(2);
 
 /// What an accept loop needs.
 pub struct Acceptor {
     /// This thread's socket.
-    pub listener: TcpListener,
+    pub listener: Arc<TcpListener>,
     /// This thread's worker.
     pub worker: Arc<Worker>,
     /// Bounds shared by all threads.
@@ -40,18 +44,18 @@ pub struct Acceptor {
     pub tasks: Tasks,
 }
 
-/// Accepts until the edge drains.
-pub async fn run(acceptor: Acceptor) {
-    let draining = acceptor.worker.edge().parts().draining.clone();
+/// Accepts until the edge drains or is replaced.
+pub async fn run(acceptor: &Acceptor) {
+    let leaving = acceptor.worker.edge().parts().ending.leaving().clone();
     // A lasting error is told when it begins and when it ends.
     let mut failing = false;
-    while let Some(accepted) = draining.run_until_cancelled(acceptor.listener.accept()).await {
+    while let Some(accepted) = leaving.run_until_cancelled(acceptor.listener.accept()).await {
         match accepted {
             Ok((stream, peer)) => {
                 if std::mem::take(&mut failing) {
                     tracing::info!("connections can be accepted again");
                 }
-                admit(&acceptor, stream, peer.ip());
+                admit(acceptor, stream, peer.ip());
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
@@ -62,6 +66,24 @@ pub async fn run(acceptor: Acceptor) {
             }
         }
     }
+}
+
+/// Takes what waits in a socket that nobody else has: closing it would reset these connections, whose clients may have sent
+/// their request. New handshakes are let alone meanwhile, so that the queue comes to an end.
+pub async fn empty(acceptor: &Acceptor) {
+    if let Err(error) = sockets::refuse_new(&*acceptor.listener) {
+        tracing::debug!(%error, "new handshakes cannot be held off");
+    }
+    let taking = async {
+        while let Ok(accepted) = tokio::time::timeout(HANDSHAKE, acceptor.listener.accept()).await {
+            match accepted {
+                Ok((stream, peer)) => admit(acceptor, stream, peer.ip()),
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(EMPTYING, taking).await;
 }
 
 /// Errors of the one connection that was to be accepted: it went away, or its network did (accept(2) lists them). The next

@@ -1,7 +1,8 @@
 //! One HTTP/1.1 connection: hyper over a watched socket, its deadlines, and an end that the client can read.
 //!
 //! Invariants: the connection ends at its deadline whatever the client does, and at its answer's revocation even when the
-//! client does not read; after an answer to a request whose body stayed unread the socket lingers, so that the answer is not
+//! client does not read; one that is to end says so with its last answer, and waits a moment for a request that may be on its
+//! way; after an answer to a request whose body stayed unread the socket lingers, so that the answer is not
 //! lost to a reset.
 
 use std::convert::Infallible;
@@ -9,8 +10,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderValue;
+use http::header::CONNECTION;
 use http_body::{Body, Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -25,6 +29,8 @@ use crate::telemetry::metrics::ConnectionState;
 
 /// Largest request head, in bytes: 96 lines of which few are long.
 const HEAD_MAX_BYTES: usize = 64 * 1024;
+/// How long a connection without a request stays open once it is to end: whoever is sending one is to be answered.
+const LAST_REQUEST: Duration = Duration::from_secs(1);
 
 /// How a connection ends.
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +46,15 @@ enum End {
 /// Serves a connection to its end.
 pub(super) async fn serve(socket: impl ClientSocket, pace: Arc<Pace>, client: Client, worker: Arc<Worker>) {
     let gate = Gate::new(worker.clone(), client);
-    let (gate, measured) = (&gate, &pace);
+    let (gate, measured, edge) = (&gate, &pace, worker.edge());
     // Boxed, because hyper keeps the room for one such future for as long as the connection lives.
     let service = service_fn(|request| {
         Box::pin(async move {
             let busy = measured.busy();
-            let response = gate.serve(request).await;
+            let mut response = gate.serve(request).await;
+            if edge.ends_connections() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             measured.answers(response.body().cut_by());
             Ok::<_, Infallible>(response.map(|body| MeasuredBody { body, _busy: busy }))
         })
@@ -59,10 +68,10 @@ pub(super) async fn serve(socket: impl ClientSocket, pace: Arc<Pace>, client: Cl
         .max_buf_size(HEAD_MAX_BYTES)
         .serve_connection(TokioIo::new(socket), service);
     let mut connection = Some(connection);
-    let deadlines = &worker.edge().parts().deadlines;
-    let draining = &worker.edge().parts().draining;
-    let mut drained = std::pin::pin!(draining.cancelled());
-    let mut told_to_end = false;
+    let deadlines = &edge.parts().deadlines;
+    let mut leaving = std::pin::pin!(edge.parts().ending.leaving().cancelled());
+    // Since when the connection is to end.
+    let mut leaves: Option<Instant> = None;
     let mut alarm = Alarm::at(Instant::now() + deadlines.first_byte);
     let mut gauge = worker.counts().connection_opened(ConnectionState::Idle);
     let mut idle = true;
@@ -70,9 +79,9 @@ pub(super) async fn serve(socket: impl ClientSocket, pace: Arc<Pace>, client: Cl
     let mut cut = None;
     let ended = std::future::poll_fn(|cx| {
         let Some(connection) = connection.as_mut() else { return Poll::Ready(End::Cut) };
-        if !told_to_end && drained.as_mut().poll(cx).is_ready() {
-            told_to_end = true;
-            Pin::new(&mut *connection).graceful_shutdown();
+        // Not the engine's own shutdown, which closes between two requests, when the next may be on its way.
+        if leaves.is_none() && leaving.as_mut().poll(cx).is_ready() {
+            leaves = Some(Instant::now());
         }
         if let Poll::Ready(result) = connection.poll_without_shutdown(cx) {
             return Poll::Ready(if result.is_ok() { End::Whole } else { End::Cut });
@@ -88,7 +97,11 @@ pub(super) async fn serve(socket: impl ClientSocket, pace: Arc<Pace>, client: Cl
         if cut.as_mut().is_some_and(|cut| cut.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(End::Cut);
         }
-        match pace.due(deadlines) {
+        let due = match leaves {
+            None => pace.due(deadlines),
+            Some(since) => pace.due_leaving(deadlines, since, LAST_REQUEST),
+        };
+        match due {
             Some(due) => alarm.poll(cx, due).map(|()| if pace.is_idle() { End::Unused } else { End::Cut }),
             None => Poll::Pending,
         }

@@ -79,17 +79,16 @@ pub(super) async fn serve(
         .keep_alive_interval(PING.0)
         .keep_alive_timeout(PING.1)
         .serve_connection(TokioIo::new(watched), service);
-    let draining = &worker.edge().parts().draining;
-    let mut drained = std::pin::pin!(draining.cancelled());
+    let mut leaving = std::pin::pin!(worker.edge().parts().ending.leaving().cancelled());
     let mut emptied = std::pin::pin!(open.emptied());
     // When the client was told to leave.
     let mut told: Option<Instant> = None;
-    let mut draining_told = false;
+    let mut leaves = false;
     let mut alarm = Alarm::at(Instant::now() + deadlines.first_byte);
     let mut gauge = worker.counts().connection_opened(ConnectionState::Idle);
     let ended = std::future::poll_fn(|cx| {
-        if !draining_told && drained.as_mut().poll(cx).is_ready() {
-            draining_told = true;
+        if !leaves && leaving.as_mut().poll(cx).is_ready() {
+            leaves = true;
             told.get_or_insert_with(Instant::now);
             Pin::new(&mut connection).graceful_shutdown();
         }

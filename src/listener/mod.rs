@@ -10,11 +10,13 @@ mod http1;
 mod http2;
 mod limits;
 mod pace;
+mod pulse;
 mod socket;
 mod sockets;
 mod streams;
 mod threads;
 pub mod tls;
 
-pub use sockets::{BindError, bind};
-pub use threads::DataPath;
+pub use pulse::Pulse;
+pub use sockets::{BindError, Sockets, bind};
+pub use threads::{DataPath, Drained};

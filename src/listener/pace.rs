@@ -148,6 +148,18 @@ impl Pace {
         }
     }
 
+    /// The same for a connection that is to end after its next answer, as since `told`: without a request it gets this long
+    /// for one that may be on its way.
+    pub(super) fn due_leaving(&self, deadlines: &Deadlines, told: Instant, grace: Duration) -> Option<Instant> {
+        let due = self.due(deadlines);
+        if !self.is_idle() {
+            return due;
+        }
+        let since = self.opened + Duration::from_millis(self.since_ms.load(Ordering::Relaxed));
+        let ends = since.max(told) + grace;
+        Some(due.map_or(ends, |due| due.min(ends)))
+    }
+
     /// When the client has taken no byte for too long, as things are; `None`: nothing waits for it.
     pub(super) fn write_due(&self, deadlines: &Deadlines) -> Option<Instant> {
         match self.write_blocked_ms.load(Ordering::Relaxed) {
@@ -309,6 +321,22 @@ mod tests {
         pace.wrote(Some(1));
         pace.wrote(None);
         assert_eq!(left(&pace), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_to_end_waits_a_moment_for_a_request() {
+        let (pace, grace, deadlines) = (Pace::new(), Duration::from_secs(1), deadlines());
+        pass(5).await;
+        let told = Instant::now();
+        let due = |pace: &Pace| pace.due_leaving(&deadlines, told, grace);
+        assert_eq!(due(&pace), Some(told + grace));
+        pace.received(10);
+        assert_eq!(due(&pace), Some(told + deadlines.header), "a head that has begun has its own time");
+        let busy = pace.busy();
+        assert_eq!(due(&pace), None);
+        pass(30).await;
+        drop(busy);
+        assert_eq!(due(&pace), Some(Instant::now() + grace));
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,7 +21,9 @@ pub(super) async fn admit(
     let edge = worker.edge.parts();
     let person = grant.session().person().uid();
     edge.rates.asks(person)?;
-    if edge.draining.is_cancelled() {
+    // What is no turn is short, and its connection ends with it.
+    let drained = || kind.is_turn() && edge.ending.draining().is_cancelled();
+    if drained() {
         return Err(Reason::Draining);
     }
     servable(worker, grant)?;
@@ -42,7 +44,7 @@ pub(super) async fn admit(
     if grant.session().cancelled().is_cancelled() {
         return Err(Reason::SessionRevoked);
     }
-    if edge.draining.is_cancelled() {
+    if drained() {
         return Err(Reason::Draining);
     }
     servable(worker, grant)?;
@@ -67,7 +69,8 @@ async fn permit(worker: &Worker, grant: &Grant) -> Result<TurnPermit, Reason> {
     let Some(turns) = edge.turns.get(grant.bot().gateway().index()) else { return Err(Reason::GatewayUnreachable) };
     let cancelled = grant.session().cancelled();
     // Whoever waits when the drain begins is told at once.
-    let admitted = edge.draining.run_until_cancelled(turns.admit(grant.session().person().uid(), cancelled)).await;
+    let admitted =
+        edge.ending.draining().run_until_cancelled(turns.admit(grant.session().person().uid(), cancelled)).await;
     let permit = admitted.ok_or(Reason::Draining)?.map_err(|error| match error {
         AdmitError::QueueFull => Reason::QueueFull,
         AdmitError::Timeout => Reason::QueueTimeout,

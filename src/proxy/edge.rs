@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::ending::Ending;
 use super::forwarders::Forwarders;
 use super::head::AllowedHosts;
 use super::rates::Rates;
@@ -14,7 +15,6 @@ use crate::gateway::permits::Turns;
 use crate::gateway::runs::Runs;
 use crate::identity::Sessions;
 use crate::names::Login;
-use crate::tasks::Cancellation;
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;
@@ -61,8 +61,8 @@ pub struct EdgeParts {
     pub suspect: Box<dyn Fn(&Login) + Send + Sync>,
     /// When the store was last heard of.
     pub freshness: Arc<Freshness>,
-    /// Cancelled when the edge takes no more requests.
-    pub draining: Cancellation,
+    /// How the edge ends.
+    pub ending: Ending,
 }
 
 /// The shared state of the pipeline.
@@ -72,6 +72,11 @@ impl Edge {
     /// An edge of these parts.
     pub fn new(parts: EdgeParts) -> Arc<Self> {
         Arc::new(Edge(parts))
+    }
+
+    /// Whether open connections end after their next answer.
+    pub fn ends_connections(&self) -> bool {
+        self.0.ending.leaving().is_cancelled()
     }
 
     /// Its parts.

@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, StatusCode};
@@ -324,6 +325,12 @@ fn outcome_of(end: RunEnd) -> Outcome {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let duration = self.started.elapsed();
+        if self.outcome == Outcome::ClientGone && self.worker.tasks.is_aborted() {
+            self.outcome = Outcome::Shutdown;
+        }
+        if self.outcome == Outcome::Shutdown {
+            self.worker.cut.fetch_add(1, Ordering::Relaxed);
+        }
         if let (Some(run), Some(grant)) = (&self.nudged, &self.grant) {
             self.edge().parts().runs.nudge(grant.bot().uid(), run);
         }

@@ -9,6 +9,7 @@ mod authorize;
 mod body;
 mod client;
 mod edge;
+mod ending;
 mod engine;
 mod exchange;
 mod forward;
@@ -31,6 +32,7 @@ mod subscriber;
 mod target;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use http::header::TRANSFER_ENCODING;
@@ -42,6 +44,7 @@ pub use authorize::Grant;
 pub use body::{Cut, EdgeBody};
 pub use client::Client;
 pub use edge::{Edge, EdgeParts, Freshness, now_ms};
+pub use ending::Ending;
 pub use engine::Head;
 pub use forwarders::Forwarders;
 pub use head::{AllowedHosts, HeadView, Line, Screened};
@@ -69,6 +72,7 @@ pub struct Worker {
     tasks: Tasks,
     request_ids: RequestIds,
     counts: Arc<Shard>,
+    cut: AtomicUsize,
 }
 
 impl Worker {
@@ -76,7 +80,7 @@ impl Worker {
     pub fn new(edge: Arc<Edge>, tasks: Tasks) -> Arc<Self> {
         let pool = Pool::new(edge.parts().turns.len());
         let counts = edge.metrics().shard();
-        Arc::new(Worker { edge, pool, tasks, request_ids: RequestIds::new(), counts })
+        Arc::new(Worker { edge, pool, tasks, request_ids: RequestIds::new(), counts, cut: AtomicUsize::new(0) })
     }
 
     /// The shared state.
@@ -87,6 +91,11 @@ impl Worker {
     /// What this thread counts.
     pub fn counts(&self) -> &Arc<Shard> {
         &self.counts
+    }
+
+    /// Requests that were cut because the edge's time was up.
+    pub fn cut(&self) -> usize {
+        self.cut.load(Ordering::Relaxed)
     }
 }
 

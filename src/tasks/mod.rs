@@ -84,6 +84,12 @@ impl Tasks {
         self.tracker.close();
     }
 
+    /// Waits until no task is left; nobody is asked to stop.
+    pub async fn ended(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
     /// Asks every task to stop, waits for them, and aborts what is left. True when none had to be aborted.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.stop();

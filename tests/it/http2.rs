@@ -206,7 +206,7 @@ fn shutdown_says_goodbye_and_lets_streams_end() {
     let stream = http2.begin(turn(edge.token("alice")), Some(chat("WORDS:60:0.02", true).as_bytes()), false);
     let (_, mut body) = http2.head(stream).expect("an answer");
     http2.until(&mut body, "w3 ");
-    edge.edge.parts().draining.cancel();
+    edge.edge.parts().ending.drain();
     let ended = idle.ends(Duration::from_secs(5)).expect("an idle connection ends at once");
     assert!(ended.is_ok(), "{ended:?}");
     let (rest, end) = http2.rest(&mut body);

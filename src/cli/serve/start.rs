@@ -16,8 +16,8 @@ use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
 use crate::lifecycle::{Control, LoadReport, run_upkeep, same_user, watch_users};
 use crate::listener::tls::Tls;
-use crate::listener::{self, DataPath};
-use crate::proxy::{AllowedHosts, Edge, EdgeParts, Forwarders, Freshness, Rates, Routes};
+use crate::listener::{self, DataPath, Sockets};
+use crate::proxy::{AllowedHosts, Edge, EdgeParts, Ending, Forwarders, Freshness, Rates, Routes};
 use crate::store::{DataDirLock, RunRow};
 use crate::tasks::{Cancellation, Tasks};
 use crate::telemetry::access::AccessLog;
@@ -30,7 +30,7 @@ pub struct Running {
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
     control: Control,
-    draining: Cancellation,
+    ending: Ending,
     tasks: Tasks,
     data_path: Option<DataPath>,
     tls: Option<Tls>,
@@ -69,7 +69,7 @@ impl Running {
                 address: data_path.address(),
                 metrics_address,
                 control,
-                draining: edge.parts().draining.clone(),
+                ending: edge.parts().ending.clone(),
                 access_log: edge.access_log().cloned(),
                 tasks,
                 data_path: Some(data_path),
@@ -106,10 +106,10 @@ impl Running {
 
     /// Drains, then ends everything. True when nothing had to be cut.
     pub async fn stop(&mut self) -> bool {
-        self.draining.cancel();
+        self.ending.drain();
         let mut clean = true;
         if let Some(data_path) = self.data_path.take() {
-            clean = Tasks::blocking(move || data_path.join()).await.unwrap_or(false);
+            clean = Tasks::blocking(move || data_path.join()).await.is_ok_and(|drained| drained.is_clean());
         }
         clean &= self.tasks.drain(CLOSE_LIMIT).await;
         if let Some(log) = self.access_log.take() {
@@ -135,7 +135,7 @@ async fn launch(
     control: &Control,
     routes: Routes,
     loaded: LoadReport,
-    sockets: Vec<std::net::TcpListener>,
+    sockets: Sockets,
     tasks: &Tasks,
 ) -> Result<Launched, ServeError> {
     let (edge, freshness) = edge(config, control, routes, &sockets, tasks)?;
@@ -184,11 +184,11 @@ fn edge(
     config: &Config,
     control: &Control,
     routes: Routes,
-    sockets: &[std::net::TcpListener],
+    sockets: &Sockets,
     tasks: &Tasks,
 ) -> Result<(Arc<Edge>, Arc<Freshness>), ServeError> {
     let metrics = control.metrics().clone();
-    let bound = sockets.iter().find_map(|socket| socket.local_addr().ok()).unwrap_or(config.listen.address);
+    let bound = sockets.address().unwrap_or(config.listen.address);
     let bound = Host::parse(&bound.to_string(), 80);
     let queue_total = QueueRoom::new(config.limits.queue_total);
     let turns = config.gateways.iter().enumerate().map(|(index, gateway)| {
@@ -230,7 +230,7 @@ fn edge(
         runs,
         suspect: Box::new(move |login| prover.suspect(login)),
         freshness: freshness.clone(),
-        draining: Cancellation::new(),
+        ending: Ending::new(),
     });
     Ok((edge, freshness))
 }

@@ -16,9 +16,8 @@ use botgate::identity::{SessionParts, Sessions};
 use botgate::listener::tls::Tls;
 use botgate::listener::{self, DataPath};
 use botgate::names::{GatewayName, Identifier, Login, ProfileName, Role, Uid};
-use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Forwarders, Freshness, Rates, Routes, now_ms};
+use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Ending, Forwarders, Freshness, Rates, Routes, now_ms};
 use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
-use botgate::tasks::Cancellation;
 use botgate::tasks::Tasks;
 use botgate::telemetry::access::AccessLog;
 use botgate::telemetry::audit::Audit;
@@ -163,7 +162,7 @@ impl TestEdge {
             freshness.heard(Instant::now() + Duration::from_secs(3_600));
         }
         let sockets = listener::bind(config.listen.address, 2).expect("a free port");
-        let address = sockets[0].local_addr().expect("a bound socket has an address");
+        let address = sockets.address().expect("a bound socket has an address");
         let bound = Host::parse(&address.to_string(), 80).expect("an address is a host");
         let drain = config.deadlines.drain;
         let tls = config.listen.tls.as_ref();
@@ -189,7 +188,7 @@ impl TestEdge {
                 suspected.fetch_add(1, Ordering::Relaxed);
             }),
             freshness,
-            draining: Cancellation::new(),
+            ending: Ending::new(),
         });
         let data_path = DataPath::start(&edge, sockets, tls.as_ref(), drain).expect("the data path starts");
         TestEdge {
@@ -247,8 +246,8 @@ impl TestEdge {
 
     /// Drains and waits; true when nothing was cut.
     pub(crate) fn drain(&mut self) -> bool {
-        self.edge.parts().draining.cancel();
-        self.data_path.take().is_none_or(DataPath::join)
+        self.edge.parts().ending.drain();
+        self.data_path.take().is_none_or(|data_path| data_path.join().is_clean())
     }
 }
 

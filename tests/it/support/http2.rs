@@ -103,7 +103,8 @@ impl Http2 {
             let end = body.is_none() && !more;
             let (response, mut sending) = self.sender.send_request(request, end).expect("the request is well formed");
             if let Some(body) = body {
-                sending.send_data(Bytes::copy_from_slice(body), !more).expect("the stream is open");
+                // Who refuses a request before its body may have reset the stream by now; the answer tells.
+                let _ = sending.send_data(Bytes::copy_from_slice(body), !more);
             }
             Stream { response, body: sending }
         })
