@@ -12,6 +12,8 @@ use http::StatusCode;
 use httparse::{ParserConfig, Status};
 use smallvec::SmallVec;
 
+use super::span::{Field, Span, digits};
+
 /// Largest response head, in bytes, and most bytes of interim answers before one.
 pub(super) const HEAD_MAX_BYTES: usize = u16::MAX as usize;
 /// Most header lines in a response head.
@@ -61,31 +63,6 @@ pub struct Answer {
     persistent: bool,
     head: Bytes,
     fields: SmallVec<[Field; 12]>,
-}
-
-/// Where a line's name and value are in the head.
-#[derive(Debug, Clone, Copy)]
-struct Field {
-    name: Span,
-    value: Span,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    start: u16,
-    length: u16,
-}
-
-impl Span {
-    /// The place of a part that lies in `whole`, which is at most [`HEAD_MAX_BYTES`] long.
-    fn of(part: &[u8], whole: &[u8]) -> Self {
-        Span { start: (part.as_ptr().addr() - whole.as_ptr().addr()) as u16, length: part.len() as u16 }
-    }
-
-    fn range(self) -> std::ops::Range<usize> {
-        let start = usize::from(self.start);
-        start..start + usize::from(self.length)
-    }
 }
 
 /// What the first bytes of an answer are.
@@ -220,14 +197,6 @@ impl<'a> Value<'a> {
     pub fn shared(self) -> Bytes {
         self.head.slice(self.span.range())
     }
-}
-
-/// A number of plain digits that fits.
-fn digits(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A response body as it is taken out of its framing, piece by piece.
+//! A body as it is taken out of its framing, piece by piece.
 //!
 //! Invariants: what is not exactly a body of its framing is an error and never passed on as one (RFC 9112 section 7.1); chunk
 //! extensions and trailers are bounded and thrown away. It reads no socket.
@@ -16,7 +16,7 @@ pub struct ContentError;
 
 impl fmt::Display for ContentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the response body is not chunked as it says")
+        f.write_str("the body is not chunked as it says")
     }
 }
 
@@ -24,7 +24,7 @@ impl std::error::Error for ContentError {}
 
 /// How much of a body is still to come.
 #[derive(Debug)]
-pub(super) enum Content {
+pub enum Content {
     /// Nothing.
     Done,
     /// So many bytes.
@@ -35,7 +35,7 @@ pub(super) enum Content {
 
 /// Where in a chunked body the next byte is.
 #[derive(Debug)]
-pub(super) struct Chunked {
+pub struct Chunked {
     at: At,
     // What is left of a chunk, or what has been read of its size.
     size: u64,
@@ -77,7 +77,8 @@ enum Extension {
 }
 
 impl Content {
-    pub(super) fn new(framing: Framing) -> Self {
+    /// A body of which nothing has been read.
+    pub fn new(framing: Framing) -> Self {
         match framing {
             Framing::Empty | Framing::Close | Framing::Length(0) => Content::Done,
             Framing::Length(length) => Content::Length(length),
@@ -85,12 +86,13 @@ impl Content {
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    /// Whether all of it has been read.
+    pub fn is_done(&self) -> bool {
         matches!(self, Content::Done)
     }
 
     /// Bytes that are still to come, where that is known.
-    pub(super) fn length(&self) -> Option<u64> {
+    pub fn length(&self) -> Option<u64> {
         match self {
             Content::Done => Some(0),
             Content::Length(length) => Some(*length),
@@ -99,7 +101,10 @@ impl Content {
     }
 
     /// Appends the body's bytes to `out` and tells how many of the given ones belong to the body: fewer than all only at its end.
-    pub(super) fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ContentError> {
+    ///
+    /// # Errors
+    /// [`ContentError`]; nothing more can be read then.
+    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ContentError> {
         match self {
             Content::Done => Ok(0),
             Content::Length(length) => {

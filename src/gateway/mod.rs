@@ -1,7 +1,7 @@
 //! Gateway: what the edge knows and asks of a Hermes gateway besides forwarding to it.
 //!
 //! - [`pool`], [`call`]: connections, one request and its answer; [`outgoing`], [`request_body`], [`feed`]: what is sent; [`answer`] and
-//!   `content`: what is read
+//!   [`content`]: what is read; [`span`]: places in what is read
 //! - [`permits`]: the turns that a gateway may run at once, shared out fairly
 //! - [`probe`]: proof on the real gateway that each key opens its own path and no other
 //! - [`runs`]: turns that outlive their request, followed to their end
@@ -11,7 +11,7 @@
 
 pub mod answer;
 pub mod call;
-mod content;
+pub mod content;
 mod control_client;
 pub mod feed;
 pub mod outgoing;
@@ -23,5 +23,6 @@ pub mod properties;
 mod queue;
 pub mod request_body;
 pub mod runs;
+pub mod span;
 #[cfg(test)]
 mod test_gateway;

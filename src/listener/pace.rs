@@ -87,6 +87,11 @@ impl Pace {
         Busy(Arc::clone(self))
     }
 
+    /// The next request has begun already.
+    pub(super) fn head_begins(&self) {
+        self.enter(Phase::Head);
+    }
+
     /// Whether the connection is between two requests.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.phase(), Phase::Idle | Phase::First)

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use http::header::TRANSFER_ENCODING;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -45,9 +45,9 @@ pub use body::{Cut, EdgeBody};
 pub use client::Client;
 pub use edge::{Edge, EdgeParts, Freshness, now_ms};
 pub use ending::Ending;
-pub use engine::Head;
+pub use engine::{Head, Lines};
 pub use forwarders::Forwarders;
-pub use head::{AllowedHosts, HeadView, Line, Screened};
+pub use head::{AllowedHosts, HeadView, LINES_MAX, Line, Screened};
 pub use rates::Rates;
 pub use rewrite::Outbound;
 pub use routes::{NO_ROUTE, Route, RouteKind, Routes};
@@ -119,6 +119,14 @@ impl Gate {
         let (parts, body) = request.into_parts();
         let declared = !body.is_end_stream() || parts.headers.contains_key(TRANSFER_ENCODING);
         self.serve_head(parts, Arriving::Hyper { body, declared }).await
+    }
+
+    /// Refuses what an engine could not understand, and ends its connection.
+    pub fn refuse(&self, reason: Reason) -> Response<EdgeBody> {
+        // No method was understood.
+        let method = Method::from_bytes(b"-").unwrap_or_default();
+        let (worker, request_id) = (self.worker.clone(), self.worker.request_ids.next());
+        refuse(Box::new(Exchange::open(worker, request_id, self.client.address(), method)), Refusal::of(reason), true)
     }
 
     /// Serves one request.

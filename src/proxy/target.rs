@@ -66,9 +66,10 @@ impl<'a> Target<'a> {
     }
 }
 
-/// No empty, `.` or `..` segment, no escape, no parameter, nothing but visible ASCII.
+/// No empty, `.` or `..` segment, no escape, no parameter, and nothing that is in no path (RFC 3986 section 3.3).
 fn is_canonical(path: &[u8]) -> bool {
-    if !path.iter().all(|b| b.is_ascii_graphic() && !matches!(b, b'\\' | b';' | b'%' | b'#')) {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,=:@".contains(byte);
+    if !path.iter().all(is_plain) {
         return false;
     }
     let segments = || path[1..].split(|&b| b == b'/');
@@ -117,6 +118,10 @@ mod tests {
             "/v1/mo dels",
             "/v1/m\u{e9}",
             "/v1/models#x",
+            "/v1/models<x>",
+            "/v1/{models}",
+            "/v1/mod|els",
+            "/v1/\"models\"",
             "/v1/models?a#b",
             "/v1?\u{e9}",
             "/p//v1/models",
