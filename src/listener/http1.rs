@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderValue;
 use http::header::CONNECTION;
+use http::{HeaderValue, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -52,7 +52,8 @@ pub(super) async fn serve(socket: impl ClientSocket, pace: Arc<Pace>, client: Cl
         Box::pin(async move {
             let busy = measured.busy();
             let mut response = gate.serve(request).await;
-            if edge.ends_connections() {
+            // An answer that leaves HTTP has its own word for the connection.
+            if edge.ends_connections() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             measured.answers(response.body().cut_by());
