@@ -1,6 +1,6 @@
 //! Gateway: what the edge knows and asks of a Hermes gateway besides forwarding to it.
 //!
-//! - [`pool`], [`call`]: connections, one request and its answer; [`outgoing`], [`request_body`]: what is sent; [`answer`] and
+//! - [`pool`], [`call`]: connections, one request and its answer; [`outgoing`], [`request_body`], [`feed`]: what is sent; [`answer`] and
 //!   `content`: what is read
 //! - [`permits`]: the turns that a gateway may run at once, shared out fairly
 //! - [`probe`]: proof on the real gateway that each key opens its own path and no other
@@ -13,6 +13,7 @@ pub mod answer;
 pub mod call;
 mod content;
 mod control_client;
+pub mod feed;
 pub mod outgoing;
 pub mod permits;
 pub mod pool;

@@ -14,6 +14,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::feed::{BrokenOff, Feed};
 use crate::tasks::Alarm;
 
 /// Slowest body that is waited for, in bytes a second.
@@ -53,11 +54,38 @@ impl BodyProgress {
     }
 }
 
+/// A client's body, as its engine hands it over.
+#[derive(Debug)]
+pub enum Arriving {
+    /// From hyper.
+    Hyper {
+        /// The body.
+        body: Incoming,
+        /// The head declares one, although it may be empty.
+        declared: bool,
+    },
+    /// Came whole with its head; `None`: the head declares none.
+    Whole(Option<Bytes>),
+    /// Comes piece by piece.
+    Fed(Feed),
+}
+
+impl Arriving {
+    /// Whether the head declares a body.
+    pub fn is_declared(&self) -> bool {
+        match self {
+            Arriving::Hyper { declared, .. } => *declared,
+            Arriving::Whole(bytes) => bytes.is_some(),
+            Arriving::Fed(_) => true,
+        }
+    }
+}
+
 /// A body towards the gateway. What a request without one carries about is one empty pointer.
 pub struct RequestBody(Option<Box<Reading>>);
 
 struct Reading {
-    incoming: Incoming,
+    source: Source,
     limit: u64,
     grace: Duration,
     waited: Duration,
@@ -74,18 +102,63 @@ impl RequestBody {
 
     /// A client's body of at most `limit` bytes, whose client may be silent for `grace` at a time, and in all no longer than
     /// that beyond the least rate.
-    pub fn new(incoming: Incoming, limit: u64, grace: Duration) -> Self {
-        if incoming.is_end_stream() {
+    pub fn new(arriving: Arriving, limit: u64, grace: Duration) -> Self {
+        let source = match arriving {
+            Arriving::Hyper { body, .. } => Source::Hyper(body),
+            Arriving::Whole(bytes) => Source::Whole(bytes.unwrap_or_default()),
+            Arriving::Fed(feed) => Source::Fed(feed),
+        };
+        if source.is_end() {
             return RequestBody::empty();
         }
         let (waited, progress) = (Duration::ZERO, Arc::default());
         let (waiting_since, alarm) = (None, None);
-        RequestBody(Some(Box::new(Reading { incoming, limit, grace, waited, waiting_since, alarm, progress })))
+        RequestBody(Some(Box::new(Reading { source, limit, grace, waited, waiting_since, alarm, progress })))
     }
 
     /// Where to read how much of it has been taken; `None`: there is no body.
     pub fn progress(&self) -> Option<Arc<BodyProgress>> {
         self.0.as_ref().map(|reading| Arc::clone(&reading.progress))
+    }
+}
+
+/// Where a body comes from.
+enum Source {
+    Hyper(Incoming),
+    Whole(Bytes),
+    Fed(Feed),
+}
+
+impl Source {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        match self {
+            Source::Hyper(incoming) => loop {
+                let Some(frame) = ready!(Pin::new(&mut *incoming).poll_frame(cx)) else { return Poll::Ready(None) };
+                // Trailers are no part of what the gateway understands; they are dropped.
+                if let Ok(data) = frame.map_err(|_| BodyFault::Aborted)?.into_data() {
+                    return Poll::Ready(Some(Ok(data)));
+                }
+            },
+            Source::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Source::Whole(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
+            Source::Fed(feed) => feed.poll_data(cx).map_err(|BrokenOff| BodyFault::Aborted),
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        match self {
+            Source::Hyper(incoming) => incoming.is_end_stream(),
+            Source::Whole(bytes) => bytes.is_empty(),
+            Source::Fed(feed) => feed.is_end(),
+        }
+    }
+
+    fn length(&self) -> Option<u64> {
+        match self {
+            Source::Hyper(incoming) => incoming.size_hint().exact(),
+            Source::Whole(bytes) => Some(bytes.len() as u64),
+            Source::Fed(feed) => feed.length(),
+        }
     }
 }
 
@@ -103,24 +176,19 @@ impl Reading {
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
-        loop {
-            let polled = Pin::new(&mut self.incoming).poll_frame(cx);
-            let Poll::Ready(next) = polled else {
-                return self.poll_pace(cx).map(|fault| Some(Err(fault)));
-            };
-            if let Some(since) = self.waiting_since.take() {
-                self.waited += since.elapsed();
-            }
-            let Some(frame) = next else { return Poll::Ready(None) };
-            // Trailers are no part of what the gateway understands; they are dropped.
-            let Ok(data) = frame.map_err(|_| BodyFault::Aborted)?.into_data() else { continue };
-            let bytes = self.progress.bytes() + data.len() as u64;
-            if bytes > self.limit {
-                return Poll::Ready(Some(Err(BodyFault::TooLarge)));
-            }
-            self.progress.0.store(bytes, Ordering::Relaxed);
-            return Poll::Ready(Some(Ok(data)));
+        let Poll::Ready(next) = self.source.poll_data(cx) else {
+            return self.poll_pace(cx).map(|fault| Some(Err(fault)));
+        };
+        if let Some(since) = self.waiting_since.take() {
+            self.waited += since.elapsed();
         }
+        let Some(data) = next.transpose()? else { return Poll::Ready(None) };
+        let bytes = self.progress.bytes() + data.len() as u64;
+        if bytes > self.limit {
+            return Poll::Ready(Some(Err(BodyFault::TooLarge)));
+        }
+        self.progress.0.store(bytes, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(data)))
     }
 }
 
@@ -141,11 +209,11 @@ impl RequestBody {
 
     /// Whether nothing comes any more.
     pub fn is_end(&self) -> bool {
-        self.0.as_ref().is_none_or(|reading| reading.incoming.is_end_stream())
+        self.0.as_ref().is_none_or(|reading| reading.source.is_end())
     }
 
     /// How many bytes are still to come, where the client has said it.
     pub fn length(&self) -> Option<u64> {
-        self.0.as_ref().map_or(Some(0), |reading| reading.incoming.size_hint().exact())
+        self.0.as_ref().map_or(Some(0), |reading| reading.source.length())
     }
 }

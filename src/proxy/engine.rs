@@ -4,13 +4,10 @@
 
 use http::header::HOST;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Version, request};
-use http_body::Body;
-use hyper::body::Incoming;
+use http::{HeaderName, HeaderValue, Method, Version, request};
 use smallvec::SmallVec;
 
 use super::head::{HeadView, Line};
-use super::refusal::Refusal;
 use super::rewrite::Outbound;
 use crate::gateway::outgoing::RequestHead;
 use crate::telemetry::reason::Reason;
@@ -24,47 +21,67 @@ const HEAD_BYTES: usize = 768;
 /// Header lines of one head; those of most clients fit in without an allocation.
 pub type Lines<'a> = SmallVec<[Line<'a>; 24]>;
 
-/// The header lines of a parsed head, in the map's order. HTTP/2 names its host in `:authority`, mostly alone: it is then the
-/// line that later stages look for.
-pub fn lines(parts: &request::Parts) -> Lines<'_> {
-    let mut lines: Lines<'_> =
-        parts.headers.iter().map(|(name, value)| Line { name: name.as_str(), value: value.as_bytes() }).collect();
-    if parts.version == Version::HTTP_2
-        && let Some(authority) = parts.uri.authority()
-        && !parts.headers.contains_key(HOST)
-    {
-        lines.push(Line { name: "host", value: authority.as_str().as_bytes() });
+/// A request's head, as an engine holds it.
+pub trait Head: Send + Sync + 'static {
+    /// The method.
+    fn method(&self) -> Method;
+    /// The header lines, in order.
+    fn lines(&self) -> Lines<'_>;
+    /// The view of the head and its lines.
+    fn view<'a>(&'a self, lines: &'a [Line<'a>]) -> HeadView<'a>;
+    /// What its version asks beyond what the engine refuses by itself. `secure`: its client speaks TLS.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    fn check(&self, secure: bool) -> Result<(), Reason>;
+}
+
+/// A head that hyper has parsed. HTTP/2 names its host in `:authority`, mostly alone: it is then the line that later stages look
+/// for.
+impl Head for request::Parts {
+    fn method(&self) -> Method {
+        self.method.clone()
     }
-    lines
+
+    fn lines(&self) -> Lines<'_> {
+        let mut lines: Lines<'_> =
+            self.headers.iter().map(|(name, value)| Line { name: name.as_str(), value: value.as_bytes() }).collect();
+        if self.version == Version::HTTP_2
+            && let Some(authority) = self.uri.authority()
+            && !self.headers.contains_key(HOST)
+        {
+            lines.push(Line { name: "host", value: authority.as_str().as_bytes() });
+        }
+        lines
+    }
+
+    fn view<'a>(&'a self, lines: &'a [Line<'a>]) -> HeadView<'a> {
+        HeadView {
+            method: self.method.as_str(),
+            authority: self.uri.authority().map(http::uri::Authority::as_str),
+            path_and_query: self.uri.path_and_query().map_or("", PathAndQuery::as_str),
+            lines,
+        }
+    }
+
+    fn check(&self, secure: bool) -> Result<(), Reason> {
+        match self.version {
+            Version::HTTP_11 => Ok(()),
+            Version::HTTP_2 => http2_rules(self, secure),
+            _ => Err(Reason::HttpVersion),
+        }
+    }
 }
 
 /// What RFC 9113 asks of a request beyond what the engine refuses by itself: the scheme is that of its connection, which is
 /// always TLS, or else of the client that a forwarder tells of (section 8.3.1, RFC 9110 section 7.4); and no value has outer white
 /// space (section 8.2.1), which two readers might see differently.
-///
-/// # Errors
-/// A [`Refusal`] of 400.
-pub fn http2_rules(parts: &request::Parts, secure: bool) -> Result<(), Refusal> {
+fn http2_rules(parts: &request::Parts, secure: bool) -> Result<(), Reason> {
     let fits = |scheme: &str| scheme.eq_ignore_ascii_case("https") || (!secure && scheme.eq_ignore_ascii_case("http"));
     // CONNECT has none, and is refused as such.
     let own = parts.uri.scheme_str().is_none_or(fits);
     let padded = |value: &HeaderValue| matches!(value.as_bytes(), [b' ' | b'\t', ..] | [.., b' ' | b'\t']);
-    if own && !parts.headers.values().any(padded) { Ok(()) } else { Err(Refusal::of(Reason::BadRequest)) }
-}
-
-/// The head view of a parsed head and its lines.
-pub fn view<'a>(parts: &'a request::Parts, lines: &'a [Line<'a>]) -> HeadView<'a> {
-    HeadView {
-        method: parts.method.as_str(),
-        authority: parts.uri.authority().map(http::uri::Authority::as_str),
-        path_and_query: parts.uri.path_and_query().map_or("", PathAndQuery::as_str),
-        lines,
-    }
-}
-
-/// Whether a parsed head declares a body.
-pub fn has_body(body: &Incoming, headers: &HeaderMap) -> bool {
-    !body.is_end_stream() || headers.contains_key(http::header::TRANSFER_ENCODING)
+    if own && !parts.headers.values().any(padded) { Ok(()) } else { Err(Reason::BadRequest) }
 }
 
 /// The head that goes to the gateway: every line is copied once, straight into what is sent.
@@ -111,7 +128,7 @@ mod tests {
     #[test]
     fn the_authority_of_http2_is_its_host_line_unless_it_has_one() {
         let hosts = |parts: request::Parts| {
-            let hosts = lines(&parts).into_iter().filter(|line| line.name == "host").map(|line| line.value.to_vec());
+            let hosts = parts.lines().into_iter().filter(|line| line.name == "host").map(|line| line.value.to_vec());
             hosts.collect::<Vec<_>>()
         };
         assert_eq!(hosts(parts(Version::HTTP_2, "https://a/x", &[])), [b"a"]);

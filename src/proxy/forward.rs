@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::body::{EdgeBody, UnderWay};
-use super::engine;
+use super::engine::{self, Head};
 use super::exchange::Exchange;
 use super::respond::{self, UNKNOWN_PROFILE_MAX_BYTES};
 use super::routes::RouteKind;
@@ -37,9 +37,9 @@ pub(super) type Failed = (Box<Exchange>, Reason);
 ///
 /// # Errors
 /// [`Failed`]
-pub(super) async fn forward(
+pub(super) async fn forward<H: Head>(
     worker: &Worker,
-    head: PassingHead<'_>,
+    head: PassingHead<'_, H>,
     body: RequestBody,
     exchange: Box<Exchange>,
 ) -> Result<Response<EdgeBody>, Failed> {
@@ -49,16 +49,16 @@ pub(super) async fn forward(
 }
 
 /// Sends the request and waits for the response head.
-async fn send(
+async fn send<H: Head>(
     worker: &Worker,
-    asked: PassingHead<'_>,
+    asked: PassingHead<'_, H>,
     body: RequestBody,
     mut exchange: Box<Exchange>,
 ) -> Result<(Box<Answer>, UnderWay), Failed> {
     let kind = asked.kind;
     let target = asked.grant.bot().gateway();
     let bodiless = body.is_end();
-    let to_head = asked.parts.method == Method::HEAD;
+    let to_head = asked.head.method() == Method::HEAD;
     // A run start is a task of its own already.
     let follow = kind == RouteKind::Turn;
     let cancelled = asked.grant.session().cancelled();
@@ -95,7 +95,7 @@ async fn send(
                 exchange = abandoned(under_way);
                 match error {
                     CallError::Unsent(unsent) if reused && !fresh => outgoing = *unsent,
-                    CallError::NoHead(_) if reused && !fresh && bodiless && is_safe(&asked.parts.method) => {
+                    CallError::NoHead(_) if reused && !fresh && bodiless && is_safe(&asked.head.method()) => {
                         outgoing = Outgoing::new(head(worker, &asked, exchange.request_id()), RequestBody::empty());
                     }
                     error => return Err((exchange, failure(worker, target, &error))),
@@ -108,9 +108,9 @@ async fn send(
 }
 
 /// The rewritten head, as it is sent.
-fn head(worker: &Worker, asked: &PassingHead<'_>, request_id: &HeaderValue) -> RequestHead {
-    let lines = engine::lines(asked.parts);
-    let view = engine::view(asked.parts, &lines);
+fn head<H: Head>(worker: &Worker, asked: &PassingHead<'_, H>, request_id: &HeaderValue) -> RequestHead {
+    let lines = asked.head.lines();
+    let view = asked.head.view(&lines);
     engine::outgoing(&view, &asked.rewritten(worker, &view), request_id)
 }
 

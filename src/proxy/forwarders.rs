@@ -7,14 +7,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
 use super::client::Client;
+use super::head::Line;
 use crate::telemetry::reason::Reason;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// Most addresses that are looked at: more forwarders than any client is behind.
 const HOPS_MAX: usize = 16;
 
@@ -38,10 +36,10 @@ impl Forwarders {
     ///
     /// # Errors
     /// [`Reason::BadForwarding`]
-    pub(super) fn client(&self, forwarder: &Client, headers: &HeaderMap) -> Result<Client, Reason> {
-        let address = self.farthest(headers).ok_or(Reason::BadForwarding)?;
+    pub(super) fn client(&self, forwarder: &Client, lines: &[Line<'_>]) -> Result<Client, Reason> {
+        let address = self.farthest(lines).ok_or(Reason::BadForwarding)?;
         // Several words agree, or the connection may have been open to others somewhere.
-        let mut told = headers.get_all(X_FORWARDED_PROTO).iter().flat_map(|line| line.as_bytes().split(|&b| b == b','));
+        let mut told = values(lines, "x-forwarded-proto").flat_map(|value| value.split(|&b| b == b','));
         let secure = match told.next() {
             None => forwarder.is_secure(),
             Some(first) => [first].into_iter().chain(told).all(|word| word.trim_ascii().eq_ignore_ascii_case(b"https")),
@@ -51,10 +49,9 @@ impl Forwarders {
 
     /// The first address from the right that is no forwarder's, or the last of them; the inner `None`: nothing is said. The
     /// outer: what is said cannot be understood.
-    fn farthest(&self, headers: &HeaderMap) -> Option<Option<IpAddr>> {
+    fn farthest(&self, lines: &[Line<'_>]) -> Option<Option<IpAddr>> {
         let mut farthest = None;
-        let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
-        let hops = lines.flat_map(|line| line.as_bytes().rsplit(|&b| b == b','));
+        let hops = values(lines, "x-forwarded-for").rev().flat_map(|value| value.rsplit(|&b| b == b','));
         for (place, hop) in hops.enumerate() {
             let address = address(hop.trim_ascii()).filter(|_| place < HOPS_MAX)?;
             farthest = Some(address);
@@ -64,6 +61,11 @@ impl Forwarders {
         }
         Some(farthest)
     }
+}
+
+/// Values of all lines with this name.
+fn values<'a>(lines: &'a [Line<'a>], name: &'static str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+    lines.iter().filter(move |line| line.name == name).map(|line| line.value)
 }
 
 /// An address, alone or with a port, as forwarders write it.
@@ -81,12 +83,9 @@ mod tests {
 
     fn told(lines: &[(&'static str, &'static str)]) -> Result<(String, bool), Reason> {
         let forwarders = Forwarders::new(&["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()]);
-        let mut headers = HeaderMap::new();
-        for (name, value) in lines {
-            headers.append(*name, value.parse().unwrap());
-        }
+        let lines: Vec<_> = lines.iter().map(|(name, value)| Line { name, value: value.as_bytes() }).collect();
         let forwarder = Client::new(IpAddr::from([10, 0, 0, 1]), false);
-        forwarders.client(&forwarder, &headers).map(|client| (client.address().to_string(), client.is_secure()))
+        forwarders.client(&forwarder, &lines).map(|client| (client.address().to_string(), client.is_secure()))
     }
 
     fn from(value: &'static str) -> Result<String, Reason> {

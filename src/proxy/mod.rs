@@ -35,7 +35,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use http::{Request, Response, request};
+use http::header::TRANSFER_ENCODING;
+use http::{Request, Response};
+use http_body::Body;
 use hyper::body::Incoming;
 
 pub use authorize::Grant;
@@ -43,6 +45,7 @@ pub use body::{Cut, EdgeBody};
 pub use client::Client;
 pub use edge::{Edge, EdgeParts, Freshness, now_ms};
 pub use ending::Ending;
+pub use engine::Head;
 pub use forwarders::Forwarders;
 pub use head::{AllowedHosts, HeadView, Line, Screened};
 pub use rates::Rates;
@@ -51,7 +54,7 @@ pub use routes::{NO_ROUTE, Route, RouteKind, Routes};
 pub use subscriber::Subscriber;
 
 use crate::gateway::pool::Pool;
-use crate::gateway::request_body::RequestBody;
+use crate::gateway::request_body::{Arriving, RequestBody};
 use crate::identity::{Carrier, credential};
 use crate::tasks::Tasks;
 use crate::telemetry::audit::Outcome;
@@ -111,15 +114,21 @@ impl Gate {
         Gate { worker, client, is_forwarder }
     }
 
-    /// Serves one request.
+    /// Serves one request that hyper has read.
     pub async fn serve(&self, request: Request<Incoming>) -> Response<EdgeBody> {
         let (parts, body) = request.into_parts();
+        let declared = !body.is_end_stream() || parts.headers.contains_key(TRANSFER_ENCODING);
+        self.serve_head(parts, Arriving::Hyper { body, declared }).await
+    }
+
+    /// Serves one request.
+    pub async fn serve_head(&self, head: impl Head, body: Arriving) -> Response<EdgeBody> {
         if !self.is_forwarder {
-            return serve(&self.worker, Ok(&self.client), parts, body).await;
+            return serve(&self.worker, Ok(&self.client), head, body).await;
         }
-        let told = self.worker.edge.parts().forwarders.client(&self.client, &parts.headers);
+        let told = self.worker.edge.parts().forwarders.client(&self.client, &head.lines());
         let asking = told.as_ref().map_err(|reason| (&self.client, *reason));
-        Box::pin(serve(&self.worker, asking, parts, body)).await
+        Box::pin(serve(&self.worker, asking, head, body)).await
     }
 }
 
@@ -127,15 +136,15 @@ impl Gate {
 async fn serve(
     worker: &Arc<Worker>,
     asking: Result<&Client, (&Client, Reason)>,
-    parts: request::Parts,
-    body: Incoming,
+    head: impl Head,
+    body: Arriving,
 ) -> Response<EdgeBody> {
     let client = asking.unwrap_or_else(|(forwarder, _)| forwarder);
-    let unread = engine::has_body(&body, &parts.headers);
+    let unread = body.is_declared();
     let request_id = worker.request_ids.next();
-    let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, client.address(), parts.method.clone()));
+    let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, client.address(), head.method()));
     let understood = asking.map_err(|(_, reason)| Refusal::of(reason));
-    let decided = understood.and_then(|client| decide(worker, client, &mut exchange, &parts));
+    let decided = understood.and_then(|client| decide(worker, client, &mut exchange, &head));
     let (grant, asked, kind) = match decided {
         Ok(Decision::Forward { grant, asked, kind }) => (grant, asked, kind),
         Ok(Decision::OwnPage(response)) => {
@@ -155,21 +164,21 @@ async fn serve(
             let (worker, client) = (worker.clone(), client.clone());
             let tasks = worker.tasks.clone();
             let passing = async move {
-                let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client: &client, has_body: unread };
+                let head = PassingHead { head: &head, asked, grant: &grant, kind, client: &client, has_body: unread };
                 pass(&worker, exchange, head, body).await
             };
             Box::pin(run_start::detached(&tasks, passing)).await
         }
         RouteKind::Read | RouteKind::Change | RouteKind::Turn => {
-            let head = PassingHead { parts: &parts, asked, grant: &grant, kind, client, has_body: unread };
+            let head = PassingHead { head: &head, asked, grant: &grant, kind, client, has_body: unread };
             pass(worker, exchange, head, body).await
         }
     }
 }
 
 /// The head of a request that is let through, and by what right.
-struct PassingHead<'r> {
-    parts: &'r request::Parts,
+struct PassingHead<'r, H> {
+    head: &'r H,
     asked: Asked,
     grant: &'r Grant,
     kind: RouteKind,
@@ -184,21 +193,12 @@ enum Decision {
 }
 
 /// Decisions 1 to 6, in their order. Nothing here waits.
-fn decide(
-    worker: &Worker,
-    client: &Client,
-    exchange: &mut Exchange,
-    parts: &request::Parts,
-) -> Result<Decision, Refusal> {
+fn decide(worker: &Worker, client: &Client, exchange: &mut Exchange, head: &impl Head) -> Result<Decision, Refusal> {
     let edge = worker.edge.parts();
     // 1. Framing, Host, target, sizes, CONNECT and TRACE.
-    match parts.version {
-        http::Version::HTTP_11 => {}
-        http::Version::HTTP_2 => engine::http2_rules(parts, client.is_secure())?,
-        _ => return Err(Refusal::of(Reason::HttpVersion)),
-    }
-    let lines = engine::lines(parts);
-    let screened = Screened::new(engine::view(parts, &lines), &edge.hosts)?;
+    head.check(client.is_secure()).map_err(Refusal::of)?;
+    let lines = head.lines();
+    let screened = Screened::new(head.view(&lines), &edge.hosts)?;
     // 2. The address's rate, whatever the credential; the edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
     edge.rates.asks_from(exchange.peer()).map_err(Refusal::of)?;
     if let Some(response) = own_pages::serve(&screened) {
@@ -234,7 +234,12 @@ fn decide(
 }
 
 /// Rewrites and forwards an admitted request.
-async fn pass(worker: &Worker, exchange: Box<Exchange>, head: PassingHead<'_>, body: Incoming) -> Response<EdgeBody> {
+async fn pass<H: Head>(
+    worker: &Worker,
+    exchange: Box<Exchange>,
+    head: PassingHead<'_, H>,
+    body: Arriving,
+) -> Response<EdgeBody> {
     let edge = worker.edge.parts();
     let unread = head.has_body;
     let body = RequestBody::new(body, edge.limits.max_body_bytes, edge.deadlines.body);
@@ -246,7 +251,7 @@ async fn pass(worker: &Worker, exchange: Box<Exchange>, head: PassingHead<'_>, b
     }
 }
 
-impl<'r> PassingHead<'r> {
+impl<'r, H> PassingHead<'r, H> {
     /// The head that goes to the grant's gateway.
     fn rewritten(&self, worker: &Worker, head: &HeadView<'r>) -> Outbound<'r> {
         let extra = worker.edge.parts().forward_headers.get(self.grant.bot().gateway().index());

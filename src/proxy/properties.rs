@@ -10,7 +10,7 @@ use http::{Method, Request, Uri, request};
 
 use super::authorize::Grant;
 use super::client::Client;
-use super::engine;
+use super::engine::{self, Head};
 use super::head::{AllowedHosts, Screened};
 use super::headers::{is_nominated, request_passes, response_field};
 use super::rewrite::Outbound;
@@ -88,8 +88,8 @@ fn parts(bytes: &[u8]) -> Option<request::Parts> {
 /// What is screened has one allowed Host, one framing and a path without a second spelling.
 pub fn screen(bytes: &[u8]) {
     let (Some(fixture), Some(parts)) = (FIXTURE.as_ref(), parts(bytes)) else { return };
-    let lines = engine::lines(&parts);
-    let head = engine::view(&parts, &lines);
+    let lines = parts.lines();
+    let head = parts.view(&lines);
     let Ok(screened) = Screened::new(head, &fixture.hosts) else { return };
     let hosts: Vec<_> = head.values("host").collect();
     assert!(
@@ -131,8 +131,8 @@ pub fn route(bytes: &[u8]) {
 /// what is listed.
 pub fn rewrite(bytes: &[u8]) {
     let (Some(fixture), Some(parts)) = (FIXTURE.as_ref(), parts(bytes)) else { return };
-    let lines = engine::lines(&parts);
-    let head = engine::view(&parts, &lines);
+    let lines = parts.lines();
+    let head = parts.view(&lines);
     let Ok(screened) = Screened::new(head, &fixture.hosts) else { return };
     let outbound = Outbound::new(&fixture.grant, &head, screened.asked(), &[], &fixture.client);
     let sent = engine::outgoing(&head, &outbound, &HeaderValue::from_static("0123456789abcdef")).lines;
