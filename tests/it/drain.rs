@@ -10,8 +10,10 @@ use serde_json::Value;
 
 use crate::support::edge::{TestEdge, config};
 use crate::support::site::Site;
+use crate::support::tls::{Authority, Offer, shake};
 use crate::support::wire::{End, Raw, Wire, chat, contains, ends_cleanly, get, post};
 use crate::support::{eventually, poll_for};
+use crate::tls;
 
 const CHAT: &str = "/v1/chat/completions";
 const SOON: Duration = Duration::from_secs(20);
@@ -60,10 +62,48 @@ fn what_the_system_has_accepted_is_answered_and_not_reset() {
     assert_eq!(site.botgate.ended(), Some(0), "{}", site.botgate.output());
 }
 
+#[test]
+fn whoever_connects_around_the_signal_is_answered_or_refused_and_never_reset() {
+    let mut site = Site::of(&["alice"]);
+    site.botgate.serve();
+    let (address, asked) = (site.botgate.address(), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                // Refused: it is over.
+                while let Ok(mut wire) = Wire::try_connect(address) {
+                    wire.send(get("/health", ""));
+                    assert_eq!(wire.answer().status(), 200);
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        eventually("all connect", SOON, || asked.load(Ordering::Relaxed) > 300);
+        site.botgate.terminate();
+    });
+    assert_eq!(site.botgate.ended(), Some(0), "{}", site.botgate.output());
+}
+
+#[test]
+fn a_run_goes_on_without_the_edge_and_is_followed_by_the_next() {
+    let mut site = Site::of(&["alice"]);
+    site.botgate.serve_until_ready();
+    let mut wire = Wire::connect(site.botgate.address());
+    wire.send(post("/v1/runs", &site.botgate.session("alice"), r#"{"input":"SLEEP:6"}"#));
+    assert_eq!(wire.answer().status(), 202);
+    eventually("its row is written", SOON, || site.botgate.turns().0 == 1.0);
+    site.botgate.terminate();
+    assert_eq!(site.botgate.ended(), Some(0), "{}", site.botgate.output());
+    assert_eq!(outcomes(&site), ["shutdown"]);
+    site.botgate.serve();
+    assert_eq!(site.botgate.turns().0, 1.0, "it is taken up before anything is served");
+    site.botgate.settles();
+    assert!(site.botgate.stop());
+}
+
 /// Asks without a pause until told that the connection ends; every answer is a good one.
-fn asks_until_told(edge: &TestEdge, number: usize, with_turns: bool, asked: &AtomicUsize) {
+fn asks_until_told(edge: &TestEdge, mut wire: Wire, number: usize, with_turns: bool, asked: &AtomicUsize) {
     let token = edge.token(["alice", "bob", "carol"][number % 3]);
-    let mut wire = Wire::connect(edge.address);
     for round in 0.. {
         if with_turns && round % 4 == 0 {
             wire.send(post(CHAT, token, &chat("hello", false)));
@@ -81,13 +121,19 @@ fn asks_until_told(edge: &TestEdge, number: usize, with_turns: bool, asked: &Ato
 
 #[test]
 fn a_client_that_asks_without_a_pause_is_told_before_its_connection_closes() {
-    for replaced in [false, true] {
-        let mut edge = TestEdge::start();
+    let authority = Authority::new();
+    let client = authority.client(Offer::default());
+    for (replaced, encrypted) in [(false, false), (true, false), (false, true)] {
+        let mut edge = TestEdge::with(if encrypted { tls::config(&authority) } else { config() }, |_| {});
+        let connect = || match encrypted {
+            false => Wire::connect(edge.address),
+            true => Wire::encrypted(shake(&client, "127.0.0.1", edge.address).expect("the handshake succeeds")),
+        };
         let asked = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for number in 0..9 {
-                let (edge, asked) = (&edge, &asked);
-                scope.spawn(move || asks_until_told(edge, number, replaced, asked));
+                let (edge, wire, asked) = (&edge, connect(), &asked);
+                scope.spawn(move || asks_until_told(edge, wire, number, replaced, asked));
             }
             eventually("all ask", SOON, || asked.load(Ordering::Relaxed) > 200);
             let ending = &edge.edge.parts().ending;
