@@ -37,6 +37,10 @@ fn configure(botgate: &Botgate, from: &str, to: &str) {
     fs::write(&file, text.replace(from, to)).expect("the configuration can be written");
 }
 
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).expect("a process"), signal).expect("it runs");
+}
+
 /// The process that a service manager runs.
 fn served_by(manager: i32) -> i32 {
     let children = fs::read_to_string(format!("/proc/{manager}/task/{manager}/children")).expect("it runs");
@@ -117,7 +121,7 @@ fn whoever_comes_during_a_restart_waits_and_is_answered() {
         for start in 2..=4 {
             let before = answered.load(Ordering::Relaxed);
             eventually("connections are served", SOON, || answered.load(Ordering::Relaxed) > before + 50);
-            kill_process(Pid::from_raw(manager).expect("a process"), Signal::HUP).expect("it runs");
+            signal(manager, Signal::HUP);
             eventually("it serves again", SOON, || botgate.output().matches("listening on http://").count() == start);
         }
         enough.store(true, Ordering::Relaxed);
@@ -141,6 +145,18 @@ impl Ear {
         let mut buffer = [0; 4096];
         let length = self.0.recv(&mut buffer).expect("the service manager is told something");
         String::from_utf8_lossy(&buffer[..length]).into_owned()
+    }
+
+    /// Whether nothing new is said for this long.
+    fn is_silent(&self, limit: Duration) -> bool {
+        let mut buffer = [0; 4096];
+        self.0.set_nonblocking(true).expect("a socket takes the option");
+        while self.0.recv(&mut buffer).is_ok() {}
+        self.0.set_nonblocking(false).expect("a socket takes the option");
+        self.0.set_read_timeout(Some(limit)).expect("a socket takes a timeout");
+        let silent = self.0.recv(&mut buffer).is_err();
+        self.0.set_read_timeout(Some(SOON)).expect("a socket takes a timeout");
+        silent
     }
 
     /// Everything up to a word with this line.
@@ -184,4 +200,21 @@ fn the_service_manager_hears_what_becomes_of_the_edge() {
     let (rest, _) = wire.rest(SOON);
     assert!(contains(&rest, "[DONE]") && ends_cleanly(&rest));
     assert_eq!(site.botgate.ended(), Some(0));
+}
+
+#[test]
+fn a_thread_that_does_not_answer_silences_the_watchdog() {
+    let mut botgate = edge();
+    let path = botgate.path("notify");
+    let ear = Ear::at(&path);
+    let path = path.display().to_string();
+    let environment = [("NOTIFY_SOCKET", path.as_str()), ("WATCHDOG_USEC", "400000")];
+    botgate.serve_as(&environment, &manager(&["127.0.0.1:1"]));
+    ear.until("WATCHDOG=1");
+    signal(botgate.pid(), Signal::USR1);
+    eventually("it is noticed", SOON, || botgate.output().contains("a data-path thread does not answer"));
+    assert!(ear.is_silent(Duration::from_secs(1)), "it exists, but it does not work");
+    signal(botgate.pid(), Signal::USR2);
+    ear.until("WATCHDOG=1");
+    assert!(botgate.stop(), "{}", botgate.output());
 }

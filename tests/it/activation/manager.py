@@ -1,14 +1,18 @@
 """Holds listening sockets and runs a program with them, as a service manager does.
 
 manager.py HOST:COUNT … -- PROGRAM …   HUP: once more; TERM: no more. Ends as the program last ended.
+USR1 holds one of its data-path threads up, USR2 lets it go on.
 """
 
+import ctypes
 import os
 import signal
 import socket
 import sys
 
-SIGNALS = {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
+SIGNALS = {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2}
+# ptrace(2); waitpid(2).
+SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
 
 
 def bound(spec):
@@ -40,6 +44,26 @@ def start(sockets, program):
     os.execv("/usr/bin/setpriv", ["setpriv", "--pdeathsig", "KILL", "--", *program])
 
 
+def ptrace(request, thread):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(ctypes.c_long(request), ctypes.c_long(thread), None, None):
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+
+def thread_of(pid, name):
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/comm") as comm:
+            if comm.read().strip() == name:
+                return int(thread)
+    raise LookupError(name)
+
+
+def hold_up(thread):
+    ptrace(SEIZE, thread)
+    ptrace(INTERRUPT, thread)
+    os.waitpid(thread, WALL)
+
+
 def main():
     at = sys.argv.index("--")
     sockets = [one for spec in sys.argv[1:at] for one in bound(spec)]
@@ -50,6 +74,12 @@ def main():
         if got in (signal.SIGTERM, signal.SIGHUP):
             again = got == signal.SIGHUP
             os.kill(child, signal.SIGTERM)
+            continue
+        if got == signal.SIGUSR1:
+            hold_up(thread_of(child, "edge-0"))
+            continue
+        if got == signal.SIGUSR2:
+            ptrace(DETACH, thread_of(child, "edge-0"))
             continue
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended and not again:
