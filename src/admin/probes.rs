@@ -14,25 +14,32 @@ use tower::ServiceExt;
 
 use super::connection::{ACCEPT_PAUSE, HEAD_WAIT, serve};
 use crate::lifecycle::Control;
-use crate::tasks::Tasks;
+use crate::tasks::{Cancellation, Tasks};
 
 /// Scrapers at once.
 const SCRAPERS: usize = 64;
 /// Longest scrape.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(30);
 
-/// The three pages.
-pub fn probes_router(control: Control) -> Router {
+/// What the pages look at.
+#[derive(Clone)]
+struct Probed {
+    control: Control,
+    draining: Cancellation,
+}
+
+/// The three pages; `draining` is given when the edge takes no more turns.
+pub fn probes_router(control: Control, draining: Cancellation) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .with_state(control)
+        .with_state(Probed { control, draining })
 }
 
 /// Serves the three pages until the tasks are asked to stop.
-pub async fn serve_probes(listener: TcpListener, control: Control, tasks: Tasks) {
-    let router = probes_router(control);
+pub async fn serve_probes(listener: TcpListener, control: Control, draining: Cancellation, tasks: Tasks) {
+    let router = probes_router(control, draining);
     let scrapers = Arc::new(Semaphore::new(SCRAPERS));
     let stopping = tasks.stopping().clone();
     while let Some(accepted) = stopping.run_until_cancelled(listener.accept()).await {
@@ -62,14 +69,15 @@ pub async fn serve_probes(listener: TcpListener, control: Control, tasks: Tasks)
     }
 }
 
-async fn metrics(State(control): State<Control>) -> Response {
+async fn metrics(State(Probed { control, .. }): State<Probed>) -> Response {
     control.count();
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     (kind, control.metrics().render()).into_response()
 }
 
-/// Ready while at least one gateway can be served: one broken gateway of several is no reason to take the edge out.
-async fn ready(State(control): State<Control>) -> Response {
+/// Ready while at least one gateway can be served: one broken gateway of several is no reason to take the edge out. An edge
+/// that drains is out.
+async fn ready(State(Probed { control, draining }): State<Probed>) -> Response {
     let report = control.prover().report();
     let gateways: Vec<_> = (report.gateways.iter())
         .map(|gateway| {
@@ -80,7 +88,8 @@ async fn ready(State(control): State<Control>) -> Response {
             })
         })
         .collect();
-    let ready = report.is_ready();
+    let draining = draining.is_cancelled();
+    let ready = report.is_ready() && !draining;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(serde_json::json!({ "ready": ready, "gateways": gateways }))).into_response()
+    (status, Json(serde_json::json!({ "ready": ready, "draining": draining, "gateways": gateways }))).into_response()
 }

@@ -118,6 +118,11 @@ impl DataPath {
         Ok(if self.kept { sockets } else { sockets.alone() })
     }
 
+    /// Whether a thread still has its listening socket: what comes now may be accepted here.
+    pub fn accepts(&self) -> bool {
+        self.threads.iter().any(|thread| thread.socket.strong_count() > 0)
+    }
+
     /// What tells whether the threads do their work.
     pub fn pulses(&self) -> Vec<Pulse> {
         self.threads.iter().map(|thread| thread.pulse.clone()).collect()

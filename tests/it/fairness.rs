@@ -208,6 +208,7 @@ fn a_drain_tells_those_who_wait_at_once() {
     edge.drain();
     let answer = seen.join().expect("an answer");
     assert_eq!((answer.status(), answer.header("x-should-retry")), (503, Some("true")));
+    assert!(answer.header("retry-after").is_some(), "{answer:?}");
 }
 
 #[test]

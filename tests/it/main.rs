@@ -1,6 +1,7 @@
 //! One binary for every test that needs more than one room: a file per behaviour, the fixtures in `support`.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and children and read the environment themselves")]
 
+mod activation;
 mod admin;
 mod admin_socket;
 mod attack;
@@ -11,6 +12,7 @@ mod commands;
 mod contract;
 mod descriptors;
 mod disorder;
+mod drain;
 mod fairness;
 mod forwarders;
 mod hostile;

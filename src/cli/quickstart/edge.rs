@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::QuickstartError;
 use super::home::Person;
 use super::scratch::Scratch;
-use crate::cli::serve::Running;
+use crate::cli::serve::{Inherited, Running};
 use crate::config::{Config, parse};
 use crate::lifecycle::{Caller, Control, Issue};
 use crate::names::Role;
@@ -37,7 +37,7 @@ impl Edge {
     pub(super) async fn start(plan: Plan<'_>) -> Result<Self, QuickstartError> {
         let config = prepare(&plan)?;
         let failed = |error: &dyn std::fmt::Display| QuickstartError::Edge(error.to_string());
-        let mut running = Running::start(config).await.map_err(|error| failed(&error))?;
+        let mut running = Running::start(config, Inherited::default()).await.map_err(|error| failed(&error))?;
         match people(running.control(), plan.people).await {
             Ok(tokens) => Ok(Edge { running, tokens }),
             Err(error) => {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use super::inherited::InheritedError;
 use crate::admin::ControlFileError;
 use crate::lifecycle::{ControlError, OpenError, SameUser};
 use crate::listener::BindError;
@@ -21,6 +22,8 @@ pub enum ServeError {
     Load(ControlError),
     /// The gateway could read what the edge must keep from it.
     SameUser(SameUser),
+    /// A socket of the service manager.
+    Inherited(InheritedError),
     /// The public address.
     Bind(BindError),
     /// Certificates and keys.
@@ -31,6 +34,8 @@ pub enum ServeError {
     Admin(ControlFileError),
     /// The system refuses a thread, a runtime or a signal handler.
     System(io::Error),
+    /// It did run, but requests were cut at its end.
+    Cut,
 }
 
 impl fmt::Display for ServeError {
@@ -40,6 +45,7 @@ impl fmt::Display for ServeError {
             ServeError::Open(error) => error.fmt(f),
             ServeError::Load(error) => error.fmt(f),
             ServeError::SameUser(error) => error.fmt(f),
+            ServeError::Inherited(error) => error.fmt(f),
             ServeError::Bind(error) => error.fmt(f),
             ServeError::Tls(error) => error.fmt(f),
             ServeError::Metrics(address, error) => {
@@ -47,6 +53,7 @@ impl fmt::Display for ServeError {
             }
             ServeError::Admin(error) => error.fmt(f),
             ServeError::System(error) => write!(f, "the system refuses: {error}"),
+            ServeError::Cut => f.write_str("not everything came to its own end; the log says what was cut"),
         }
     }
 }
@@ -60,10 +67,12 @@ impl std::error::Error for ServeError {
             ServeError::Load(error) => error.source(),
             ServeError::Admin(error) => error.source(),
             ServeError::SameUser(_)
+            | ServeError::Inherited(_)
             | ServeError::Bind(_)
             | ServeError::Tls(_)
             | ServeError::Metrics(..)
-            | ServeError::System(_) => None,
+            | ServeError::System(_)
+            | ServeError::Cut => None,
         }
     }
 }

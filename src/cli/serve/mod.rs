@@ -4,6 +4,8 @@
 //! order; a start that fails leaves nothing running. The data path has threads of its own, control work the caller's runtime.
 
 mod error;
+mod inherited;
+mod notify;
 mod ready;
 mod run_log;
 mod start;
@@ -11,15 +13,19 @@ mod start;
 use std::io::Write;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use error::ServeError;
+pub use inherited::{Inherited, InheritedError};
 pub use start::Running;
 
 use crate::config::Config;
+use crate::gateway::permits::Turns;
 
 /// Threads for control work: store calls, admin, proofs and metrics wait for each other less with two.
 const CONTROL_THREADS: usize = 2;
+/// Time between two words about a drain.
+const PROGRESS: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT; a second one cuts what still runs.
 ///
@@ -28,33 +34,78 @@ const CONTROL_THREADS: usize = 2;
 pub fn run(config: Config) -> Result<(), ServeError> {
     // A subscriber that is there already serves as well.
     let _ = crate::telemetry::trace::init(None);
+    // Before there is another thread.
+    let inherited = Inherited::from_service_manager(&config).map_err(ServeError::Inherited)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
         .thread_name("control")
         .enable_all()
         .build()
         .map_err(ServeError::System)?;
-    let served = runtime.block_on(until_signalled(config));
+    let served = runtime.block_on(until_stopped(config, inherited));
     runtime.shutdown_timeout(Duration::from_secs(5));
     served
 }
 
-async fn until_signalled(config: Config) -> Result<(), ServeError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::System)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::System)?;
-    let mut running = Running::start(config).await?;
+async fn until_stopped(config: Config, inherited: Inherited) -> Result<(), ServeError> {
+    let mut signals = StopSignals::new()?;
+    notify::status("starting");
+    let mut running = Running::start(config, inherited).await?;
     tell(&running);
+    notify::ready(&format!("serving on {}", running.address()));
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = signals.next() => {}
+        // Never ends. A service manager that was told of the end does not ask any more.
+        () = notify::watchdog(running.pulses()) => {}
     }
+    if drain(&mut running, &mut signals).await { Ok(()) } else { Err(ServeError::Cut) }
+}
+
+/// Stops the edge, and tells how far it is. True when everything came to its own end.
+async fn drain(running: &mut Running, signals: &mut StopSignals) -> bool {
+    let (ending, turns) = (running.ending().clone(), running.turns().to_vec());
     tracing::info!("draining; a second signal cuts what still runs");
-    tokio::select! {
-        clean = running.stop() => tracing::info!(clean, "stopped"),
-        _ = terminate.recv() => tracing::warn!("cut by a second signal"),
-        _ = interrupt.recv() => tracing::warn!("cut by a second signal"),
+    notify::stopping(&how_far(&turns));
+    let mut stopped = std::pin::pin!(running.stop());
+    let mut progress = tokio::time::interval(PROGRESS);
+    loop {
+        tokio::select! {
+            clean = &mut stopped => {
+                tracing::info!(clean, "stopped");
+                return clean;
+            }
+            () = signals.next() => {
+                tracing::warn!("a second signal: what still runs is cut");
+                ending.cut();
+            }
+            _ = progress.tick() => notify::still_stopping(&how_far(&turns)),
+        }
     }
-    Ok(())
+}
+
+fn how_far(turns: &[Turns]) -> String {
+    format!("draining: turns under way: {}", turns.iter().map(Turns::in_flight).sum::<usize>())
+}
+
+/// The signals that stop it.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> Result<Self, ServeError> {
+        let of = |kind| signal(kind).map_err(ServeError::System);
+        Ok(StopSignals { terminate: of(SignalKind::terminate())?, interrupt: of(SignalKind::interrupt())? })
+    }
+
+    /// The next of them.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Says where it listens, also for whoever asked for port 0.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 use super::ServeError;
+use super::inherited::Inherited;
 use super::ready::keep_fresh;
 use super::run_log::run_log;
 use crate::admin::{AdminSocket, serve_probes};
@@ -16,7 +17,7 @@ use crate::gateway::permits::{QueueRoom, TurnLimits, Turns};
 use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
 use crate::lifecycle::{Control, LoadReport, run_upkeep, same_user, watch_users};
 use crate::listener::tls::Tls;
-use crate::listener::{self, DataPath, Sockets};
+use crate::listener::{self, DataPath, Drained, Pulse, Sockets};
 use crate::proxy::{AllowedHosts, Edge, EdgeParts, Ending, Forwarders, Freshness, Rates, Routes};
 use crate::store::{DataDirLock, RunRow};
 use crate::tasks::{Cancellation, Tasks};
@@ -31,6 +32,7 @@ pub struct Running {
     metrics_address: Option<SocketAddr>,
     control: Control,
     ending: Ending,
+    turns: Vec<Turns>,
     tasks: Tasks,
     data_path: Option<DataPath>,
     tls: Option<Tls>,
@@ -43,16 +45,20 @@ pub struct Running {
 const KEEPALIVE_COMMENT: Duration = Duration::from_secs(10);
 
 impl Running {
-    /// Starts an edge; control work runs on the runtime that this is called on.
+    /// Starts an edge; control work runs on the runtime that this is called on. What was not inherited is bound.
     ///
     /// # Errors
     /// [`ServeError`]
-    pub async fn start(config: Config) -> Result<Self, ServeError> {
+    pub async fn start(config: Config, mut inherited: Inherited) -> Result<Self, ServeError> {
         let config = Arc::new(config);
         same_user(&config.gateways).map_err(ServeError::SameUser)?;
         let lock = DataDirLock::acquire(&config.data_dir).map_err(ServeError::DataDir)?;
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let sockets = listener::bind(config.listen.address, threads).map_err(ServeError::Bind)?;
+        let public = inherited.take_public();
+        let sockets = match public.is_empty() {
+            true => listener::bind(config.listen.address, threads).map_err(ServeError::Bind)?,
+            false => Sockets::handed(public, threads).map_err(ServeError::System)?,
+        };
         let routes = Routes::new(&config.routes);
         let (opening, labels) = (config.clone(), routes.labels().to_vec());
         let control =
@@ -64,12 +70,13 @@ impl Running {
         }
         tracing::info!(people = loaded.people, bots = loaded.bots, sessions = loaded.sessions, "loaded");
         let tasks = Tasks::new();
-        match launch(&config, &control, routes, loaded, sockets, &tasks).await {
+        match launch(&config, &control, routes, loaded, sockets, inherited.take_metrics(), &tasks).await {
             Ok(Launched { edge, data_path, tls, metrics_address }) => Ok(Running {
                 address: data_path.address(),
                 metrics_address,
                 control,
                 ending: edge.parts().ending.clone(),
+                turns: edge.parts().turns.clone(),
                 access_log: edge.access_log().cloned(),
                 tasks,
                 data_path: Some(data_path),
@@ -99,6 +106,21 @@ impl Running {
         self.tls.as_ref()
     }
 
+    /// How it ends: whoever gives one of its signals has to [`stop`](Running::stop) it, too.
+    pub fn ending(&self) -> &Ending {
+        &self.ending
+    }
+
+    /// Permits, one entry per gateway.
+    pub fn turns(&self) -> &[Turns] {
+        &self.turns
+    }
+
+    /// Whether the data path's threads do their work.
+    pub fn pulses(&self) -> Vec<Pulse> {
+        self.data_path.as_ref().map_or_else(Vec::new, DataPath::pulses)
+    }
+
     /// The operations on people, bots and sessions.
     pub fn control(&self) -> &Control {
         &self.control
@@ -109,7 +131,17 @@ impl Running {
         self.ending.drain();
         let mut clean = true;
         if let Some(data_path) = self.data_path.take() {
-            clean = Tasks::blocking(move || data_path.join()).await.is_ok_and(|drained| drained.is_clean());
+            match Tasks::blocking(move || data_path.join()).await {
+                Ok(drained) if drained.is_clean() => tracing::info!("every request came to its own end"),
+                Ok(Drained { cut, failed_threads }) => {
+                    tracing::warn!(cut, failed_threads, "requests were cut");
+                    clean = false;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the data path could not be waited for");
+                    clean = false;
+                }
+            }
         }
         clean &= self.tasks.drain(CLOSE_LIMIT).await;
         if let Some(log) = self.access_log.take() {
@@ -136,6 +168,7 @@ async fn launch(
     routes: Routes,
     loaded: LoadReport,
     sockets: Sockets,
+    metrics: Option<std::net::TcpListener>,
     tasks: &Tasks,
 ) -> Result<Launched, ServeError> {
     let (edge, freshness) = edge(config, control, routes, &sockets, tasks)?;
@@ -149,7 +182,7 @@ async fn launch(
     tasks.spawn(admin.run(control.clone(), tasks.clone()));
     let metrics_address = match config.metrics_address {
         None => None,
-        Some(address) => Some(probes(address, control, tasks).await?),
+        Some(address) => Some(probes(address, metrics, control, &edge.parts().ending, tasks).await?),
     };
     let tls = match &config.listen.tls {
         None => None,
@@ -262,10 +295,22 @@ async fn resume(edge: &Edge, control: &Control, rows: Vec<RunRow>, leaving: &[Ar
     edge.parts().runs.resume(resumed);
 }
 
-async fn probes(address: SocketAddr, control: &Control, tasks: &Tasks) -> Result<SocketAddr, ServeError> {
+async fn probes(
+    address: SocketAddr,
+    inherited: Option<std::net::TcpListener>,
+    control: &Control,
+    ending: &Ending,
+    tasks: &Tasks,
+) -> Result<SocketAddr, ServeError> {
     let failed = |error| ServeError::Metrics(address, error);
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = match inherited {
+        None => TcpListener::bind(address).await.map_err(failed)?,
+        Some(socket) => {
+            socket.set_nonblocking(true).map_err(failed)?;
+            TcpListener::from_std(socket).map_err(failed)?
+        }
+    };
     let bound = listener.local_addr().map_err(failed)?;
-    tasks.spawn(serve_probes(listener, control.clone(), tasks.clone()));
+    tasks.spawn(serve_probes(listener, control.clone(), ending.draining().clone(), tasks.clone()));
     Ok(bound)
 }

@@ -82,6 +82,33 @@ fn get(stream: u32, block: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
+fn a_goodbye_is_said_twice_and_what_comes_between_is_served() {
+    let (mut edge, client) = start();
+    let mut bare = Bare::connect(edge.address, &client);
+    let ask = |bare: &mut Bare, stream| {
+        let block = fields(edge.token("alice"), &[]);
+        bare.send(Frame::new(HEADERS, END_HEADERS | END_STREAM, stream, block).bytes()).expect("the peer reads");
+    };
+    ask(&mut bare, 1);
+    assert_eq!(fate(&mut bare, 1), "200");
+    edge.edge.parts().ending.drain();
+    let last_stream = |frame: &Frame| u32::from_be_bytes(frame.payload[..4].try_into().expect("four bytes"));
+    let first = bare.until(|frame| frame.kind == GOAWAY).expect("a goodbye");
+    assert_eq!((last_stream(&first), first.code()), (u32::MAX >> 1, Some(0)), "nothing is refused yet");
+    let ping = bare.until(|frame| frame.kind == PING && frame.flags == 0).expect("a question");
+    ask(&mut bare, 3);
+    bare.send(Frame::new(PING, 1, 0, ping.payload).bytes()).expect("the peer reads");
+    let (mut served, mut last) = (false, None);
+    while let Ok(frame) = bare.frame() {
+        served |= frame.stream == 3 && frame.kind == HEADERS;
+        last = (frame.kind == GOAWAY).then(|| (last_stream(&frame), frame.code())).or(last);
+    }
+    assert!(served, "the request between them is answered");
+    assert_eq!(last, Some((3, Some(0))));
+    assert!(edge.drain(), "nothing had to be cut");
+}
+
+#[test]
 fn a_right_request_in_bare_frames_is_served() {
     let (edge, client) = start();
     let mut bare = Bare::connect(edge.address, &client);

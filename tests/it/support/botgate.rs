@@ -14,7 +14,7 @@ use super::http::{Answer, Call};
 use super::{eventually, poll_for};
 
 /// Where the binary is.
-const BINARY: &str = env!("CARGO_BIN_EXE_botgate");
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_botgate");
 /// The longest that a command may take.
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 /// The longest that a start, a first proof or a stop may take.
@@ -26,7 +26,7 @@ pub(crate) struct Setup {
     pub(crate) gateway: SocketAddr,
     /// The default profile's key, which the proof tries on bots.
     pub(crate) default_key: Option<String>,
-    /// Lines of the `[limits]` section.
+    /// Lines of the `[limits]` section, and any sections after it.
     pub(crate) limits: String,
 }
 
@@ -176,11 +176,20 @@ impl Botgate {
     /// Starts `serve`, and waits until it listens.
     #[track_caller]
     pub(crate) fn serve(&mut self) {
+        self.serve_as(&[], &[]);
+    }
+
+    /// The same, with more in its environment, and by what runs the rest of its command line.
+    #[track_caller]
+    pub(crate) fn serve_as(&mut self, environment: &[(&str, &str)], by: &[String]) {
         self.starts += 1;
+        let mut command = by.iter().cloned().chain([BINARY.to_owned(), "serve".to_owned()]);
+        let file = self.path("botgate.toml").display().to_string();
+        let environment = environment.iter().copied().chain([("BOTGATE_CONFIG", file.as_str())]);
         let program = Program {
-            path: PathBuf::from(BINARY),
-            arguments: vec!["serve".to_owned()],
-            environment: vec![("BOTGATE_CONFIG".to_owned(), self.path("botgate.toml").display().to_string())],
+            path: PathBuf::from(command.next().expect("a command line has a first word")),
+            arguments: command.collect(),
+            environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             directory: self.dir.path().to_owned(),
             input: String::new(),
         };
@@ -224,6 +233,11 @@ impl Botgate {
     /// Where clients are served.
     pub(crate) fn address(&self) -> SocketAddr {
         self.serving().address
+    }
+
+    /// Where metrics and health are served.
+    pub(crate) fn metrics_address(&self) -> SocketAddr {
+        self.serving().metrics
     }
 
     /// The base URL for an SDK.
@@ -275,6 +289,18 @@ impl Botgate {
     pub(crate) fn stop(&mut self) -> bool {
         let Some(mut serving) = self.serving.take() else { return true };
         serving.child.stop(SOON).is_some_and(|status| status.success())
+    }
+
+    /// Asks `serve` to stop, and does not wait.
+    pub(crate) fn terminate(&self) {
+        self.serving().child.terminate();
+    }
+
+    /// Waits until `serve`, which is on its way, has ended; gives its exit code.
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        let mut serving = self.serving.take().expect("the test has started serve");
+        serving.child.ended(SOON).expect("it ends").code()
     }
 
     /// Kills `serve` as `kill -9` does.

@@ -82,6 +82,12 @@ impl Child {
         String::from_utf8_lossy(&std::fs::read(&self.output).unwrap_or_default()).into_owned()
     }
 
+    /// Waits until it ends by itself; `None` when it does not in time.
+    pub(crate) fn ended(&mut self, limit: Duration) -> Option<ExitStatus> {
+        poll_for(limit, || (!self.is_running()).then_some(()))?;
+        self.owner.take().and_then(|owner| owner.join().ok().flatten())
+    }
+
     /// Stops it and waits; `None` if it had to be killed.
     pub(crate) fn stop(&mut self, grace: Duration) -> Option<ExitStatus> {
         if let Some(stop) = self.stop.take() {

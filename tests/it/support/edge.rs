@@ -230,6 +230,16 @@ impl TestEdge {
         self.data_path.as_ref().map_or(0, DataPath::connections)
     }
 
+    /// Further descriptors of its sockets.
+    pub(crate) fn sockets(&self) -> std::io::Result<listener::Sockets> {
+        self.data_path.as_ref().expect("it was not drained yet").sockets()
+    }
+
+    /// Whether what comes now may be accepted here.
+    pub(crate) fn accepts(&self) -> bool {
+        self.data_path.as_ref().is_some_and(DataPath::accepts)
+    }
+
     /// Waits until nothing runs any more: no permit, no waiter, no turn at the stand-in.
     #[track_caller]
     pub(crate) fn settles(&self) {

@@ -21,12 +21,18 @@ impl Site {
     /// People whose bots are adopted; nothing serves yet.
     #[track_caller]
     pub(crate) fn of(people: &[&str]) -> Self {
+        Self::configured(people, "")
+    }
+
+    /// The same, with this at the end of the configuration.
+    #[track_caller]
+    pub(crate) fn configured(people: &[&str], configuration: &str) -> Self {
         let logins: Vec<_> = people.iter().map(|login| Login::parse(login).expect("a login")).collect();
         let bots: Vec<_> = logins.iter().map(|login| (ProfileName::of(login), ApiServerKey::generate())).collect();
         let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let stand_in =
             stand_in::serve(socket, Options::new(bots.clone(), ApiServerKey::generate())).expect("the stand-in starts");
-        let botgate = Botgate::new(&Setup::at(stand_in.address()));
+        let botgate = Botgate::new(&Setup { limits: configuration.to_owned(), ..Setup::at(stand_in.address()) });
         let mut keys = HashMap::new();
         let mut lines = String::new();
         for (login, (_, key)) in logins.iter().zip(&bots) {

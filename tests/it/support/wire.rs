@@ -72,6 +72,11 @@ impl Wire {
         Self::over(TcpStream::connect(address).expect("the peer accepts"))
     }
 
+    /// Like [`Wire::connect`], where a refusal is not yet a failure.
+    pub(crate) fn try_connect(address: SocketAddr) -> io::Result<Self> {
+        TcpStream::connect(address).map(Self::over)
+    }
+
     /// A connection from this loopback address.
     #[track_caller]
     pub(crate) fn connect_from(source: IpAddr, address: SocketAddr) -> Self {
