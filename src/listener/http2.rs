@@ -62,7 +62,7 @@ pub(super) async fn serve(
         let (gate, watch) = (gate.clone(), streams.begin());
         Box::pin(async move {
             let method = request.method().clone();
-            let response = gate.serve(request).await;
+            let response = gate.serve(request).await.into_response();
             Ok::<_, Infallible>(answered(response, watch, &method))
         })
     });

@@ -4,16 +4,13 @@
 
 use http::header::HOST;
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Method, Version, request};
+use http::{HeaderValue, Method, Version, request};
 use smallvec::SmallVec;
 
 use super::head::{HeadView, Line};
 use super::rewrite::Outbound;
 use crate::gateway::outgoing::RequestHead;
 use crate::telemetry::reason::Reason;
-
-/// Request identifier, towards both sides.
-pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Room for a request head towards a gateway, in bytes; longer ones grow.
 const HEAD_BYTES: usize = 768;

@@ -110,6 +110,11 @@ impl Exchange {
         &self.worker.tasks
     }
 
+    /// When it was read.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
     /// Value of X-Request-Id.
     pub fn request_id(&self) -> &HeaderValue {
         &self.request_id

@@ -8,11 +8,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 
 use super::body::{EdgeBody, UnderWay};
-use super::engine::{self, Head};
+use super::engine;
 use super::exchange::Exchange;
+use super::reply::Reply;
 use super::respond::{self, UNKNOWN_PROFILE_MAX_BYTES};
 use super::routes::RouteKind;
 use super::{PassingHead, Worker, run_start};
@@ -37,28 +38,28 @@ pub(super) type Failed = (Box<Exchange>, Reason);
 ///
 /// # Errors
 /// [`Failed`]
-pub(super) async fn forward<H: Head>(
+pub(super) async fn forward(
     worker: &Worker,
-    head: PassingHead<'_, H>,
+    head: PassingHead<'_>,
     body: RequestBody,
     exchange: Box<Exchange>,
-) -> Result<Response<EdgeBody>, Failed> {
+) -> Result<Reply, Failed> {
     let kind = head.kind;
     let (head, under_way) = send(worker, head, body, exchange).await?;
     answer(worker, head, under_way, kind).await
 }
 
 /// Sends the request and waits for the response head.
-async fn send<H: Head>(
+async fn send(
     worker: &Worker,
-    asked: PassingHead<'_, H>,
+    asked: PassingHead<'_>,
     body: RequestBody,
     mut exchange: Box<Exchange>,
 ) -> Result<(Box<Answer>, UnderWay), Failed> {
     let kind = asked.kind;
     let target = asked.grant.bot().gateway();
     let bodiless = body.is_end();
-    let to_head = asked.head.method() == Method::HEAD;
+    let to_head = asked.view.method == "HEAD";
     // A run start is a task of its own already.
     let follow = kind == RouteKind::Turn;
     let cancelled = asked.grant.session().cancelled();
@@ -95,7 +96,7 @@ async fn send<H: Head>(
                 exchange = abandoned(under_way);
                 match error {
                     CallError::Unsent(unsent) if reused && !fresh => outgoing = *unsent,
-                    CallError::NoHead(_) if reused && !fresh && bodiless && is_safe(&asked.head.method()) => {
+                    CallError::NoHead(_) if reused && !fresh && bodiless && is_safe(asked.view.method) => {
                         outgoing = Outgoing::new(head(worker, &asked, exchange.request_id()), RequestBody::empty());
                     }
                     error => return Err((exchange, failure(worker, target, &error))),
@@ -108,10 +109,8 @@ async fn send<H: Head>(
 }
 
 /// The rewritten head, as it is sent.
-fn head<H: Head>(worker: &Worker, asked: &PassingHead<'_, H>, request_id: &HeaderValue) -> RequestHead {
-    let lines = asked.head.lines();
-    let view = asked.head.view(&lines);
-    engine::outgoing(&view, &asked.rewritten(worker, &view), request_id)
+fn head(worker: &Worker, asked: &PassingHead<'_>, request_id: &HeaderValue) -> RequestHead {
+    engine::outgoing(&asked.view, &asked.rewritten(worker), request_id)
 }
 
 /// Waits until the session is revoked; for the start of a run a little longer, because the gateway runs it all the same.
@@ -131,8 +130,8 @@ async fn unless_revoked<T>(
 }
 
 /// RFC 9110 section 9.2.1: only these may be repeated when the request may have arrived.
-fn is_safe(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD)
+fn is_safe(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD")
 }
 
 fn abandoned(under_way: UnderWay) -> Box<Exchange> {
@@ -173,12 +172,7 @@ fn failure(worker: &Worker, target: &GatewayTarget, error: &CallError) -> Reason
 }
 
 /// Judges the answer and hands it on.
-async fn answer(
-    worker: &Worker,
-    head: Box<Answer>,
-    mut under_way: UnderWay,
-    kind: RouteKind,
-) -> Result<Response<EdgeBody>, Failed> {
+async fn answer(worker: &Worker, head: Box<Answer>, mut under_way: UnderWay, kind: RouteKind) -> Result<Reply, Failed> {
     let is_stream = respond::is_event_stream(&head);
     if is_stream {
         under_way.is_stream();
@@ -208,7 +202,7 @@ async fn answer(
     }
     exchange.answers(head.status());
     let request_id = exchange.request_id().clone();
-    Ok(respond::response(&head, request_id, kind.is_turn(), EdgeBody::passing(under_way)))
+    Ok(respond::response(head, request_id, kind.is_turn(), EdgeBody::passing(under_way)))
 }
 
 /// A short 404: the gateway's word for a profile that it does not serve, or for something that the client asked of its own bot.
@@ -217,7 +211,7 @@ async fn not_found(
     head: Box<Answer>,
     mut under_way: UnderWay,
     kind: RouteKind,
-) -> Result<Response<EdgeBody>, Failed> {
+) -> Result<Reply, Failed> {
     let body = match gathered(worker, &mut under_way, kind, UNKNOWN_PROFILE_MAX_BYTES).await {
         Ok(body) => body,
         Err(reason) => return Err((abandoned(under_way), reason)),
@@ -235,7 +229,7 @@ async fn run_started(
     head: Box<Answer>,
     mut under_way: UnderWay,
     kind: RouteKind,
-) -> Result<Response<EdgeBody>, Failed> {
+) -> Result<Reply, Failed> {
     let body = match gathered(worker, &mut under_way, kind, run_start::ANSWER_MAX_BYTES).await {
         Ok(body) => body,
         Err(reason) => return Err((abandoned(under_way), reason)),
@@ -256,12 +250,7 @@ fn unreachable_parts() -> ! {
 }
 
 /// Answers with a body that was read whole.
-async fn whole(
-    head: Box<Answer>,
-    body: Bytes,
-    mut exchange: Box<Exchange>,
-    kind: RouteKind,
-) -> Result<Response<EdgeBody>, Failed> {
+async fn whole(head: Box<Answer>, body: Bytes, mut exchange: Box<Exchange>, kind: RouteKind) -> Result<Reply, Failed> {
     if let Err(reason) = exchange.opened().await {
         return Err((exchange, reason));
     }
@@ -271,7 +260,7 @@ async fn whole(
     exchange.answers(head.status());
     exchange.ends(Outcome::Finished);
     let request_id = exchange.request_id().clone();
-    Ok(respond::response(&head, request_id, kind.is_turn(), EdgeBody::whole(body).ending(exchange)))
+    Ok(respond::response(head, request_id, kind.is_turn(), EdgeBody::whole(body).ending(exchange)))
 }
 
 /// The gateway refuses the bot, or answers what must not pass: an alarm, and a proof of that bot anew.

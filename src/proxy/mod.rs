@@ -23,6 +23,7 @@ mod own_pages;
 pub mod properties;
 mod rates;
 mod refusal;
+mod reply;
 mod request_id;
 mod respond;
 mod rewrite;
@@ -33,10 +34,9 @@ mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use http::header::TRANSFER_ENCODING;
-use http::{Method, Request, Response};
+use http::{Method, Request};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -49,6 +49,7 @@ pub use engine::{Head, Lines};
 pub use forwarders::Forwarders;
 pub use head::{AllowedHosts, HeadView, LINES_MAX, Line, Screened};
 pub use rates::Rates;
+pub use reply::{OwnFields, Reply};
 pub use rewrite::Outbound;
 pub use routes::{NO_ROUTE, Route, RouteKind, Routes};
 pub use subscriber::Subscriber;
@@ -115,14 +116,14 @@ impl Gate {
     }
 
     /// Serves one request that hyper has read.
-    pub async fn serve(&self, request: Request<Incoming>) -> Response<EdgeBody> {
+    pub async fn serve(&self, request: Request<Incoming>) -> Reply {
         let (parts, body) = request.into_parts();
         let declared = !body.is_end_stream() || parts.headers.contains_key(TRANSFER_ENCODING);
         self.serve_head(parts, Arriving::Hyper { body, declared }).await
     }
 
     /// Refuses what an engine could not understand, and ends its connection.
-    pub fn refuse(&self, reason: Reason) -> Response<EdgeBody> {
+    pub fn refuse(&self, reason: Reason) -> Reply {
         // No method was understood.
         let method = Method::from_bytes(b"-").unwrap_or_default();
         let (worker, request_id) = (self.worker.clone(), self.worker.request_ids.next());
@@ -130,7 +131,7 @@ impl Gate {
     }
 
     /// Serves one request.
-    pub async fn serve_head(&self, head: impl Head, body: Arriving) -> Response<EdgeBody> {
+    pub async fn serve_head(&self, head: impl Head, body: Arriving) -> Reply {
         if !self.is_forwarder {
             return serve(&self.worker, Ok(&self.client), head, body).await;
         }
@@ -146,19 +147,24 @@ async fn serve(
     asking: Result<&Client, (&Client, Reason)>,
     head: impl Head,
     body: Arriving,
-) -> Response<EdgeBody> {
+) -> Reply {
     let client = asking.unwrap_or_else(|(forwarder, _)| forwarder);
     let unread = body.is_declared();
     let request_id = worker.request_ids.next();
     let mut exchange = Box::new(Exchange::open(worker.clone(), request_id, client.address(), head.method()));
     let understood = asking.map_err(|(_, reason)| Refusal::of(reason));
-    let decided = understood.and_then(|client| decide(worker, client, &mut exchange, &head));
+    let lines = head.lines();
+    let decided = understood.and_then(|client| {
+        // 1. Version, framing, Host, target, sizes, CONNECT and TRACE.
+        head.check(client.is_secure()).map_err(Refusal::of)?;
+        decide(worker, client, &mut exchange, head.view(&lines))
+    });
     let (grant, asked, kind) = match decided {
         Ok(Decision::Forward { grant, asked, kind }) => (grant, asked, kind),
         Ok(Decision::OwnPage(response)) => {
             exchange.answers(response.status());
             exchange.ends(Outcome::Finished);
-            return finish(exchange, response);
+            return response.ending(exchange);
         }
         Err(refusal) => return refuse(exchange, refusal, unread),
     };
@@ -169,24 +175,28 @@ async fn serve(
     match kind {
         // The answer names the run, so it is read even when the client does not wait for it.
         RouteKind::RunStart => {
+            drop(lines);
             let (worker, client) = (worker.clone(), client.clone());
             let tasks = worker.tasks.clone();
             let passing = async move {
-                let head = PassingHead { head: &head, asked, grant: &grant, kind, client: &client, has_body: unread };
+                let lines = head.lines();
+                let view = head.view(&lines);
+                let head = PassingHead { view, asked, grant: &grant, kind, client: &client, has_body: unread };
                 pass(&worker, exchange, head, body).await
             };
             Box::pin(run_start::detached(&tasks, passing)).await
         }
         RouteKind::Read | RouteKind::Change | RouteKind::Turn => {
-            let head = PassingHead { head: &head, asked, grant: &grant, kind, client, has_body: unread };
+            let view = head.view(&lines);
+            let head = PassingHead { view, asked, grant: &grant, kind, client, has_body: unread };
             pass(worker, exchange, head, body).await
         }
     }
 }
 
 /// The head of a request that is let through, and by what right.
-struct PassingHead<'r, H> {
-    head: &'r H,
+struct PassingHead<'r> {
+    view: HeadView<'r>,
     asked: Asked,
     grant: &'r Grant,
     kind: RouteKind,
@@ -197,29 +207,26 @@ struct PassingHead<'r, H> {
 /// What the decisions before admission came to.
 enum Decision {
     Forward { grant: Grant, asked: Asked, kind: RouteKind },
-    OwnPage(Response<EdgeBody>),
+    OwnPage(Box<Reply>),
 }
 
 /// Decisions 1 to 6, in their order. Nothing here waits.
-fn decide(worker: &Worker, client: &Client, exchange: &mut Exchange, head: &impl Head) -> Result<Decision, Refusal> {
+fn decide(worker: &Worker, client: &Client, exchange: &mut Exchange, head: HeadView<'_>) -> Result<Decision, Refusal> {
     let edge = worker.edge.parts();
-    // 1. Framing, Host, target, sizes, CONNECT and TRACE.
-    head.check(client.is_secure()).map_err(Refusal::of)?;
-    let lines = head.lines();
-    let screened = Screened::new(head.view(&lines), &edge.hosts)?;
+    let screened = Screened::new(head, &edge.hosts)?;
     // 2. The address's rate, whatever the credential; the edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
     edge.rates.asks_from(exchange.peer()).map_err(Refusal::of)?;
     if let Some(response) = own_pages::serve(&screened) {
         return response.map(|page| {
             exchange.on_route(routes::OWN_PAGE, "GET", "/health");
-            Decision::OwnPage(page)
+            Decision::OwnPage(Box::new(page))
         });
     }
     // 3. Store, credential, person and bot.
-    if edge.freshness.is_stale(Instant::now()) {
+    if edge.freshness.is_stale(exchange.started()) {
         return Err(Refusal::of(Reason::StoreStale));
     }
-    let head_lines = lines.iter().map(|line| (line.name.as_bytes(), line.value));
+    let head_lines = head.lines.iter().map(|line| (line.name.as_bytes(), line.value));
     let credential = credential(head_lines, client.is_secure() || edge.insecure_cookies).map_err(Refusal::of)?;
     let session = edge.sessions.lookup(&credential.token, now_ms()).map_err(|refused| {
         exchange.concerns(refused.person);
@@ -242,12 +249,7 @@ fn decide(worker: &Worker, client: &Client, exchange: &mut Exchange, head: &impl
 }
 
 /// Rewrites and forwards an admitted request.
-async fn pass<H: Head>(
-    worker: &Worker,
-    exchange: Box<Exchange>,
-    head: PassingHead<'_, H>,
-    body: Arriving,
-) -> Response<EdgeBody> {
+async fn pass(worker: &Worker, exchange: Box<Exchange>, head: PassingHead<'_>, body: Arriving) -> Reply {
     let edge = worker.edge.parts();
     let unread = head.has_body;
     let body = RequestBody::new(body, edge.limits.max_body_bytes, edge.deadlines.body);
@@ -259,25 +261,17 @@ async fn pass<H: Head>(
     }
 }
 
-impl<'r, H> PassingHead<'r, H> {
+impl<'r> PassingHead<'r> {
     /// The head that goes to the grant's gateway.
-    fn rewritten(&self, worker: &Worker, head: &HeadView<'r>) -> Outbound<'r> {
+    fn rewritten(&self, worker: &Worker) -> Outbound<'r> {
         let extra = worker.edge.parts().forward_headers.get(self.grant.bot().gateway().index());
         let extra = extra.map_or(&[][..], Vec::as_slice);
-        Outbound::new(self.grant, head, self.asked, extra, self.client)
+        Outbound::new(self.grant, &self.view, self.asked, extra, self.client)
     }
 }
 
 /// Answers with a refusal, in the one place where they are made. A body that stays unread ends the connection.
-fn refuse(mut exchange: Box<Exchange>, refusal: Refusal, unread: bool) -> Response<EdgeBody> {
+fn refuse(mut exchange: Box<Exchange>, refusal: Refusal, unread: bool) -> Reply {
     exchange.refuses(&refusal);
-    finish(exchange, refusal.into_response(unread))
-}
-
-/// Puts the request's identifier on an answer of the edge's own, and the exchange into its body.
-fn finish(exchange: Box<Exchange>, response: Response<EdgeBody>) -> Response<EdgeBody> {
-    let request_id = exchange.request_id().clone();
-    let mut response = response.map(|body| body.ending(exchange));
-    response.headers_mut().insert(engine::X_REQUEST_ID, request_id);
-    response
+    refusal.into_reply(unread).ending(exchange)
 }

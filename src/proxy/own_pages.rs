@@ -1,16 +1,16 @@
 //! The edge's own pages, answered before any credential is looked at: `/health`, and the doors that are not there.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, Response};
+use http::StatusCode;
 
 use super::body::EdgeBody;
 use super::head::Screened;
 use super::refusal::Refusal;
+use super::reply::Reply;
 use crate::telemetry::reason::Reason;
 
 /// The answer to one of the edge's own paths; `None` when the path is not one.
-pub(super) fn serve(screened: &Screened<'_>) -> Option<Result<Response<EdgeBody>, Refusal>> {
+pub(super) fn serve(screened: &Screened<'_>) -> Option<Result<Reply, Refusal>> {
     let target = screened.target();
     if target.profile().is_some() {
         return None;
@@ -26,11 +26,9 @@ pub(super) fn serve(screened: &Screened<'_>) -> Option<Result<Response<EdgeBody>
 }
 
 /// The edge is up. It says nothing about any gateway or person.
-fn health() -> Response<EdgeBody> {
-    let mut response = Response::new(EdgeBody::whole(Bytes::from_static(br#"{"status":"ok"}"#)));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+fn health() -> Reply {
+    let fields =
+        [("content-type", "application/json"), ("cache-control", "no-store"), ("x-content-type-options", "nosniff")];
+    let fields = fields.into_iter().map(|(name, value)| (name, value.into())).collect();
+    Reply::own(StatusCode::OK, fields, EdgeBody::whole(Bytes::from_static(br#"{"status":"ok"}"#)))
 }

@@ -12,7 +12,7 @@ use super::authorize::Grant;
 use super::client::Client;
 use super::engine::{self, Head};
 use super::head::{AllowedHosts, Screened};
-use super::headers::{is_nominated, request_passes, response_field};
+use super::headers::{is_nominated, request_passes, response_passes};
 use super::rewrite::Outbound;
 use super::routes::{NoRoute, Routes};
 use crate::config::{GatewayUrl, HeaderText, Host};
@@ -197,9 +197,7 @@ pub fn headers(bytes: &[u8]) {
         );
     }
     for artifact in [false, true] {
-        if let Some(field) = response_field(bytes, artifact) {
-            assert!(field.as_str().as_bytes().eq_ignore_ascii_case(bytes) && !NEVER.contains(&field.as_str()));
-        }
+        assert!(!response_passes(bytes, artifact) || !NEVER.contains(&&*name));
     }
 }
 

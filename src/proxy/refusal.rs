@@ -7,16 +7,11 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
-};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::StatusCode;
 
 use super::body::EdgeBody;
+use super::reply::{OwnFields, Reply};
 use crate::telemetry::reason::Reason;
-
-/// What OpenAI's SDKs read before they repeat a request.
-pub(super) const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// A request that is not served, and why.
 #[derive(Debug)]
@@ -28,7 +23,7 @@ pub struct Refusal {
 
 /// Seconds in Retry-After: what is full or starting now is usually free again soon, and a rate lets one more request pass
 /// each second at the latest.
-const RETRY_AFTER_SECONDS: u32 = 1;
+const RETRY_AFTER_SECONDS: &str = "1";
 
 /// What the client sees of a reason.
 struct Shown {
@@ -86,29 +81,27 @@ impl Refusal {
     }
 
     /// The response. `close` ends the connection after it, as it must where a request body stays unread.
-    pub fn into_response(self, close: bool) -> Response<EdgeBody> {
+    pub fn into_reply(self, close: bool) -> Reply {
         let shown = show(self.reason);
         let retry = shown.retry && !self.sent;
-        let mut response = Response::new(EdgeBody::whole(Bytes::from_static(BODIES[self.reason as usize].as_bytes())));
-        *response.status_mut() = shown.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(X_SHOULD_RETRY, HeaderValue::from_static(if retry { "true" } else { "false" }));
+        let mut fields = OwnFields::with_capacity(8);
+        fields.push(("content-type", "application/json".into()));
+        fields.push(("cache-control", "no-store".into()));
+        fields.push(("x-content-type-options", "nosniff".into()));
+        // What OpenAI's SDKs read before they repeat a request.
+        fields.push(("x-should-retry", if retry { "true" } else { "false" }.into()));
         if shown.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            fields.push(("www-authenticate", "Bearer".into()));
         }
         if retry {
-            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
+            fields.push(("retry-after", RETRY_AFTER_SECONDS.into()));
         }
-        if let Some(allow) = self.allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
-            headers.insert(ALLOW, allow);
+        if let Some(allow) = self.allow {
+            fields.push(("allow", allow.into()));
         }
-        if close {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        response
+        let body = EdgeBody::whole(Bytes::from_static(BODIES[self.reason as usize].as_bytes()));
+        let reply = Reply::own(shown.status, fields, body);
+        if close { reply.closing() } else { reply }
     }
 }
 
@@ -232,7 +225,7 @@ mod tests {
         for reason in Reason::ALL {
             let refusal = Refusal::of(*reason);
             if refusal.status() == StatusCode::UNAUTHORIZED {
-                let response = refusal.into_response(false);
+                let response = refusal.into_reply(false).into_response();
                 seen.push(format!("{:?} {:?}", response.headers(), response.body()));
             }
         }
@@ -252,7 +245,7 @@ mod tests {
     #[test]
     fn the_sdk_is_told_to_repeat_only_what_never_left() {
         for reason in Reason::ALL {
-            let response = Refusal::of(*reason).into_response(false);
+            let response = Refusal::of(*reason).into_reply(false).into_response();
             let repeatable =
                 matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
             let expected = if repeatable { "true" } else { "false" };

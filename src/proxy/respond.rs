@@ -4,14 +4,11 @@
 //! content coding and no body without an end of its own passes; a 401 and an unknown profile become the one 401; header
 //! fields pass by allow-list, with the edge's own after them.
 
-use http::header::X_CONTENT_TYPE_OPTIONS;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 
 use super::body::EdgeBody;
-use super::engine::X_REQUEST_ID;
 use super::head::VALUE_MAX_BYTES;
-use super::headers::response_field;
-use super::refusal::X_SHOULD_RETRY;
+use super::reply::Reply;
 use crate::directory::Bot;
 use crate::gateway::answer::{Answer, Framing};
 use crate::telemetry::reason::Reason;
@@ -71,24 +68,9 @@ pub fn is_event_stream(head: &Answer) -> bool {
 
 /// The response to the client: the gateway's status and listed fields, the edge's own fields, this body. `turn`: it
 /// answers one, which must not run twice.
-pub fn response(head: &Answer, request_id: HeaderValue, turn: bool, body: EdgeBody) -> Response<EdgeBody> {
-    let mut response = Response::new(body);
-    *response.status_mut() = head.status();
-    let headers = response.headers_mut();
-    headers.reserve(8);
-    for (name, value) in head.lines() {
-        let listed = response_field(name, false);
-        // Parser and header map accept the same values; a line on which they should ever differ stays here.
-        if let (Some(name), Ok(value)) = (listed, HeaderValue::from_maybe_shared(value.shared())) {
-            headers.append(name, value);
-        }
-    }
-    if turn && must_not_repeat(head.status()) {
-        headers.insert(X_SHOULD_RETRY, HeaderValue::from_static("false"));
-    }
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(X_REQUEST_ID, request_id);
-    response
+pub fn response(head: Box<Answer>, request_id: HeaderValue, turn: bool, body: EdgeBody) -> Reply {
+    let once = turn && must_not_repeat(head.status());
+    Reply::passed(head, once, request_id, body)
 }
 
 #[cfg(test)]
@@ -155,7 +137,7 @@ mod tests {
             ("X-Request-Id", "theirs"),
         ];
         let id = HeaderValue::from_static("ours");
-        let response = response(&answer(500, &lines), id, true, EdgeBody::whole(bytes::Bytes::new()));
+        let response = response(answer(500, &lines), id, true, EdgeBody::whole(bytes::Bytes::new())).into_response();
         let headers = response.headers();
         assert_eq!(headers.get_all("x-hermes-run").iter().collect::<Vec<_>>(), ["r1", "r2"]);
         for (name, value) in [("content-type", "text/plain"), ("x-request-id", "ours"), ("x-should-retry", "false")] {

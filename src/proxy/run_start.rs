@@ -2,13 +2,13 @@
 
 use std::future::Future;
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::body::EdgeBody;
 use super::exchange::Exchange;
 use super::refusal::Refusal;
+use super::reply::Reply;
 use crate::names::Identifier;
 use crate::tasks::Tasks;
 use crate::telemetry::reason::Reason;
@@ -42,10 +42,7 @@ pub(super) fn may_end(path: &str) -> Option<Identifier> {
 }
 
 /// Runs the request as a task of its own, so that a client that leaves does not take the run's answer with it.
-pub(super) async fn detached(
-    tasks: &Tasks,
-    passing: impl Future<Output = Response<EdgeBody>> + Send + 'static,
-) -> Response<EdgeBody> {
+pub(super) async fn detached(tasks: &Tasks, passing: impl Future<Output = Reply> + Send + 'static) -> Reply {
     let (sender, answered) = oneshot::channel();
     tasks.spawn(async move {
         // Nobody waits for the answer when the client has left.
@@ -54,6 +51,6 @@ pub(super) async fn detached(
     match answered.await {
         Ok(response) => response,
         // The task was aborted: the edge is stopping.
-        Err(_) => Refusal::of(Reason::GatewayBroke).into_response(true),
+        Err(_) => Refusal::of(Reason::GatewayBroke).into_reply(true),
     }
 }

@@ -18,8 +18,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::Response;
-use http::header::CONNECTION;
 use http_body::Body;
 
 use self::head::{RequestHead, Unread};
@@ -28,7 +26,7 @@ use self::upload::{Upload, read};
 use self::watch::{End, Watch};
 use super::pace::Pace;
 use super::socket::{ClientSocket, linger, part};
-use crate::proxy::{Client, EdgeBody, Gate, Worker};
+use crate::proxy::{Client, Gate, Reply, Worker};
 use crate::telemetry::reason::Reason;
 
 /// Room for a response head and a short body, in bytes; longer ones grow.
@@ -119,35 +117,25 @@ impl<S: ClientSocket> Connection<'_, S> {
             }
         });
         match response.await {
-            Ok(response) => self.answer(response, &mut upload, is_last, to_head).await,
+            Ok(reply) => self.answer(reply, &mut upload, is_last, to_head).await,
             Err(end) => Some(end),
         }
     }
 
     /// Answers what is no request; nothing behind it is one.
     async fn refuse(&mut self, gate: &Gate, reason: Reason) -> Option<End> {
-        let response = gate.refuse(reason);
-        self.answer(response, &mut Upload::none(), true, false).await
+        let reply = gate.refuse(reason);
+        self.answer(reply, &mut Upload::none(), true, false).await
     }
 
     /// Writes a response; `None`: another request may follow.
-    async fn answer(
-        &mut self,
-        response: Response<EdgeBody>,
-        upload: &mut Upload,
-        is_last: bool,
-        to_head: bool,
-    ) -> Option<End> {
-        let (parts, mut body) = response.into_parts();
-        self.pace.answers(body.cut_by());
-        let mut framing = Framing::of(parts.status, to_head, body.size_hint().exact());
-        let close = is_last
-            || !upload.is_over()
-            || parts.headers.contains_key(CONNECTION)
-            || self.worker.edge().ends_connections();
+    async fn answer(&mut self, reply: Reply, upload: &mut Upload, is_last: bool, to_head: bool) -> Option<End> {
+        self.pace.answers(reply.body().cut_by());
+        let mut framing = Framing::of(reply.status(), to_head, reply.body().size_hint().exact());
+        let close = is_last || reply.closes() || !upload.is_over() || self.worker.edge().ends_connections();
         let mut out = Out { bytes: Vec::with_capacity(OUT_BYTES), written: 0 };
-        reply::head(parts.status, &parts.headers, framing, close, &mut out.bytes);
-        drop(parts);
+        reply::head(&reply, framing, close, &mut out.bytes);
+        let mut body = reply.into_body();
         let mut ended = framing == Framing::Empty;
         let written = std::future::poll_fn(|cx| {
             loop {

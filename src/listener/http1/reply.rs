@@ -7,8 +7,9 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::time::SystemTime;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+
+use crate::proxy::Reply;
 
 /// How a response body is framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,21 +69,18 @@ impl Framing {
 }
 
 /// Appends a response head. `close`: no answer follows it on its connection.
-pub(super) fn head(status: StatusCode, headers: &HeaderMap, framing: Framing, close: bool, out: &mut Vec<u8>) {
+pub(super) fn head(reply: &Reply, framing: Framing, close: bool, out: &mut Vec<u8>) {
+    let status = reply.status();
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(status.canonical_reason().unwrap_or("Other").as_bytes());
     out.extend_from_slice(b"\r\n");
-    for (name, value) in headers {
-        // Both belong to the connection, and so to whoever writes to it.
-        if matches!(*name, CONNECTION | CONTENT_LENGTH | TRANSFER_ENCODING) {
-            continue;
-        }
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+    reply.fields(|name, value| {
+        for part in [name, b": ", value, b"\r\n"] {
             out.extend_from_slice(part);
         }
-    }
+    });
     match framing {
         Framing::Empty => {}
         Framing::Length(length) => {
@@ -117,13 +115,17 @@ fn date(out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::proxy::EdgeBody;
 
     fn written(status: u16, to_head: bool, length: Option<u64>, pieces: &[&str], close: bool) -> (String, bool) {
         let status = StatusCode::from_u16(status).unwrap();
         let mut framing = Framing::of(status, to_head, length);
-        let (mut out, headers) = (Vec::new(), HeaderMap::from_iter([(CONTENT_LENGTH, 9.into())]));
-        head(status, &headers, framing, close, &mut out);
+        let mut out = Vec::new();
+        let fields = [("x-a", "1".into())].into_iter().collect();
+        head(&Reply::own(status, fields, EdgeBody::whole(Bytes::new())), framing, close, &mut out);
         let whole = pieces.iter().all(|piece| framing.push(piece.as_bytes(), &mut out)) && framing.end(&mut out);
         let text = String::from_utf8(out).unwrap();
         let (before, rest) = text.split_once("date: ").unwrap();
@@ -133,18 +135,18 @@ mod tests {
     #[test]
     fn a_body_is_framed_as_its_head_says() {
         for (status, to_head, length, pieces, expected) in [
-            (200, false, Some(5), &["hel", "lo"][..], "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n|\r\nhello"),
-            (200, false, Some(0), &[], "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n|\r\n"),
+            (200, false, Some(5), &["hel", "lo"][..], "HTTP/1.1 200 OK\r\nx-a: 1\r\ncontent-length: 5\r\n|\r\nhello"),
+            (200, false, Some(0), &[], "HTTP/1.1 200 OK\r\nx-a: 1\r\ncontent-length: 0\r\n|\r\n"),
             (
                 404,
                 false,
                 None,
                 &["hello, 16 bytes!", "", "x"],
-                "HTTP/1.1 404 Not Found\r\ntransfer-encoding: chunked\r\n|\r\n10\r\nhello, 16 bytes!\r\n1\r\nx\r\n0\r\n\r\n",
+                "HTTP/1.1 404 Not Found\r\nx-a: 1\r\ntransfer-encoding: chunked\r\n|\r\n10\r\nhello, 16 bytes!\r\n1\r\nx\r\n0\r\n\r\n",
             ),
-            (204, false, None, &[], "HTTP/1.1 204 No Content\r\n|\r\n"),
-            (200, true, None, &[], "HTTP/1.1 200 OK\r\n|\r\n"),
-            (599, false, Some(0), &[], "HTTP/1.1 599 Other\r\ncontent-length: 0\r\n|\r\n"),
+            (204, false, None, &[], "HTTP/1.1 204 No Content\r\nx-a: 1\r\n|\r\n"),
+            (200, true, None, &[], "HTTP/1.1 200 OK\r\nx-a: 1\r\n|\r\n"),
+            (599, false, Some(0), &[], "HTTP/1.1 599 Other\r\nx-a: 1\r\ncontent-length: 0\r\n|\r\n"),
         ] {
             assert_eq!(written(status, to_head, length, pieces, false), (expected.into(), true));
         }
