@@ -135,14 +135,14 @@ impl<S: ClientSocket> Connection<'_, S> {
         let close = is_last || reply.closes() || !upload.is_over() || self.worker.edge().ends_connections();
         let mut out = Out { bytes: Vec::with_capacity(OUT_BYTES), written: 0 };
         reply::head(&reply, framing, close, &mut out.bytes);
-        let mut body = reply.into_body();
-        let mut ended = framing == Framing::Empty;
+        // None once all of it has been taken: the exchange ends then, and whatever it holds is free before the client knows.
+        let mut body = Some(reply.into_body()).filter(|_| framing != Framing::Empty);
         let written = std::future::poll_fn(|cx| {
             loop {
                 let mut waits = false;
                 // What is there already leaves with the head.
-                while !ended && !waits && out.bytes.len() < OUT_MAX_BYTES {
-                    let piece = match Pin::new(&mut body).poll_frame(cx) {
+                while let Some(taken) = body.as_mut().filter(|_| !waits && out.bytes.len() < OUT_MAX_BYTES) {
+                    let piece = match Pin::new(&mut *taken).poll_frame(cx) {
                         Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
                         Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(End::Cut)),
                         Poll::Ready(None) => None,
@@ -151,16 +151,19 @@ impl<S: ClientSocket> Connection<'_, S> {
                             continue;
                         }
                     };
-                    ended = piece.is_none() || body.is_end_stream();
+                    let is_end = piece.is_none() || taken.is_end_stream();
                     let fits = piece.is_none_or(|piece| framing.push(&piece, &mut out.bytes));
-                    if !fits || (ended && !framing.end(&mut out.bytes)) {
+                    if !fits || (is_end && !framing.end(&mut out.bytes)) {
                         return Poll::Ready(Err(End::Cut));
+                    }
+                    if is_end {
+                        body = None;
                     }
                 }
                 let sent = out.poll_send(cx, &mut self.socket);
                 match sent {
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Cut)),
-                    Poll::Ready(Ok(())) if ended => return Poll::Ready(Ok(())),
+                    Poll::Ready(Ok(())) if body.is_none() => return Poll::Ready(Ok(())),
                     Poll::Ready(Ok(())) if !waits => continue,
                     Poll::Ready(Ok(())) | Poll::Pending => {}
                 }
