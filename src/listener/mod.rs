@@ -18,6 +18,8 @@ mod streams;
 mod threads;
 pub mod tls;
 
+#[cfg(any(test, fuzzing))]
+pub use http1::properties;
 pub use pulse::Pulse;
 pub use sockets::{BindError, Sockets, bind};
 pub use threads::{DataPath, Drained};

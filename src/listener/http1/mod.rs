@@ -9,6 +9,8 @@
 //! lost to a reset.
 
 mod head;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 mod reply;
 mod upload;
 mod watch;
