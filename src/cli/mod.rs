@@ -55,7 +55,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::StandIn(args) => return until_done("info", stand_in::run(args)),
         Command::Init { dir } => init::run(&dir, out),
         Command::Check => check::run(&cli.config, out),
-        Command::Serve => serve::run(load()?).map_err(|error| Failure::from_error(&error)),
+        Command::Serve => serve::run(load()?, &cli.config).map_err(|error| Failure::from_error(&error)),
         Command::User(UserCommand::Passwd(_)) => reserved("user passwd"),
         Command::User(command) => user::run(command, &load()?, out),
         Command::Bot(command) => bot::run(command, &load()?, out),

@@ -3,6 +3,7 @@
 //! Invariants: a `Config` needs no further checks; every error names the key, the value and what is allowed; an
 //! unknown key is an error. This room opens no socket and no database, and reads no file but the one it is given.
 
+mod changes;
 mod read;
 mod sections;
 mod values;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+pub use changes::Changes;
 pub use sections::parse;
 pub use values::{GatewayUrl, HeaderText, Host, duration_text, parse_duration};
 
@@ -63,7 +65,7 @@ pub struct Listen {
 }
 
 /// How the public side is encrypted. The files themselves are not read here.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
     /// At least one; the first is for clients that name no other.
     pub certificates: Vec<CertificateFiles>,
@@ -72,7 +74,7 @@ pub struct Tls {
 }
 
 /// A certificate and its key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// PEM: the server's certificate, then its chain.
     pub certificate: PathBuf,
@@ -81,7 +83,7 @@ pub struct CertificateFiles {
 }
 
 /// What is asked of a client's certificate.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificates {
     /// PEM: the authorities that may have signed it.
     pub authorities: PathBuf,
@@ -118,7 +120,7 @@ pub enum RouteGroup {
 }
 
 /// Which routes are served beyond the default table.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routes {
     /// Groups switched on.
     pub groups: Vec<RouteGroup>,
@@ -127,7 +129,7 @@ pub struct Routes {
 }
 
 /// One template of the operator's own.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtraRoute {
     /// The method, upper case.
     pub method: &'static str,
@@ -138,7 +140,7 @@ pub struct ExtraRoute {
 }
 
 /// Bounds on people, connections and bodies.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Turns of one person at once.
     pub turns_per_person: usize,
@@ -163,7 +165,7 @@ pub struct Limits {
 }
 
 /// Bounds on waiting.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deadlines {
     /// A TLS handshake.
     pub handshake: Duration,
@@ -232,7 +234,7 @@ impl std::error::Error for ConfigError {}
 /// # Errors
 /// [`ConfigError`] with every problem of the file.
 pub fn load(file: &Path) -> Result<Config, ConfigError> {
-    let text = read_bounded(file).map_err(|error| ConfigError {
+    let text = read(file).map_err(|error| ConfigError {
         file: file.to_owned(),
         problems: vec![ConfigProblem { key: String::new(), message: format!("cannot be read: {error}") }],
     })?;
@@ -243,7 +245,11 @@ pub fn load(file: &Path) -> Result<Config, ConfigError> {
 /// Longest configuration file, in bytes.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
-fn read_bounded(file: &Path) -> io::Result<String> {
+/// The text of a configuration file.
+///
+/// # Errors
+/// It cannot be read, or is longer than any configuration.
+pub fn read(file: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(file)?.take(FILE_MAX_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_MAX_BYTES {

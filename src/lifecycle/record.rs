@@ -72,6 +72,14 @@ impl Control {
         Ok(())
     }
 
+    /// Records that an edge has taken over changed keys of its configuration.
+    ///
+    /// # Errors
+    /// The audit log does not take records.
+    pub async fn config_is_changed(&self, caller: Caller, keys: &str) -> Result<(), ControlError> {
+        self.record(caller, "config.reload", "configuration", &[("keys", keys.to_owned())]).await
+    }
+
     /// Records that somebody reads the log, and so waits until everything before that is written.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 fn admit(acceptor: &Acceptor, stream: TcpStream, peer: std::net::IpAddr) {
     let peer = peer.to_canonical();
-    let is_forwarder = acceptor.worker.edge().parts().forwarders.contains(peer);
+    let is_forwarder = acceptor.worker.settings().forwarders.contains(peer);
     let place = |limits: &ConnectionLimits| if is_forwarder { limits.admit_forwarder() } else { limits.admit(peer) };
     let Some(permit) = place(&acceptor.limits) else {
         acceptor.worker.counts().refused(Reason::ConnectionLimit);
@@ -138,7 +138,7 @@ fn begin(acceptor: &Acceptor, tls: &Tls, stream: TcpStream, peer: std::net::IpAd
     let (accepting, worker, tasks) = (tls.acceptor(), acceptor.worker.clone(), acceptor.tasks.clone());
     acceptor.tasks.spawn(async move {
         let pace = Pace::new();
-        let limit = worker.edge().parts().deadlines.handshake;
+        let limit = worker.settings().deadlines.handshake;
         let handshake = accepting.accept(Paced::new(stream, pace.clone()));
         let shaken = tokio::time::timeout(limit, Box::pin(handshake)).await;
         let [permit, place] = places;

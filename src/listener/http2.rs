@@ -54,7 +54,8 @@ pub(super) async fn serve(
     worker: Arc<Worker>,
     tasks: Tasks,
 ) {
-    let deadlines = &worker.edge().parts().deadlines;
+    let settings = worker.settings();
+    let deadlines = &settings.deadlines;
     let (gate, open) = (Arc::new(Gate::new(worker.clone(), client)), Open::new());
     let streams = Streams::new(tasks, open.clone(), deadlines.write);
     let executor = streams.clone();

@@ -15,8 +15,8 @@ pub struct ConnectionLimits(Arc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
-    total: usize,
-    per_address: usize,
+    total: AtomicUsize,
+    per_address: AtomicUsize,
     open: AtomicUsize,
     // Holds only addresses with an open connection, so `total` bounds it.
     by_address: DashMap<Subscriber, usize>,
@@ -33,14 +33,21 @@ pub struct ConnectionPermit {
 impl ConnectionLimits {
     /// Bounds with nothing open.
     pub fn new(total: usize, per_address: usize) -> Self {
+        let (total, per_address) = (AtomicUsize::new(total), AtomicUsize::new(per_address));
         ConnectionLimits(Arc::new(Counts { total, per_address, open: AtomicUsize::new(0), by_address: DashMap::new() }))
+    }
+
+    /// Other bounds; what is open stays open.
+    pub fn set(&self, total: usize, per_address: usize) {
+        self.0.total.store(total, Ordering::Relaxed);
+        self.0.per_address.store(per_address, Ordering::Relaxed);
     }
 
     /// A place for a connection from this address; `None` when there is none.
     pub fn admit(&self, address: IpAddr) -> Option<ConnectionPermit> {
         let (counts, address) = (&self.0, Subscriber::of(address));
         let mut here = counts.by_address.entry(address).or_insert(0);
-        let full = *here >= counts.per_address || !counts.take();
+        let full = *here >= counts.per_address.load(Ordering::Relaxed) || !counts.take();
         if full {
             let unused = *here == 0;
             drop(here);
@@ -68,7 +75,7 @@ impl ConnectionLimits {
 impl Counts {
     /// Counts one more, unless all together are as many as may be.
     fn take(&self) -> bool {
-        let one_more = |open| (open < self.total).then_some(open + 1);
+        let one_more = |open| (open < self.total.load(Ordering::Relaxed)).then_some(open + 1);
         self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 }

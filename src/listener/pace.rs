@@ -1,6 +1,6 @@
 //! How a connection is getting on: its phase, and when that phase has lasted too long.
 //!
-//! hyper's own header deadline does not start before the first byte (hyperium/hyper#3756) and knows nothing of a client that
+//! An engine's own header deadline may not start before the first byte (hyperium/hyper#3756) and knows nothing of a client that
 //! stops reading; so the socket is watched here. Times are kept, not timers: one timer a connection is moved only when a
 //! deadline comes nearer, and a busy connection never touches it.
 

@@ -15,7 +15,8 @@ use super::limits::ConnectionLimits;
 use super::pulse::{self, Pulse};
 use super::sockets::Sockets;
 use super::tls::Tls;
-use crate::proxy::{Edge, Worker};
+use crate::config::Limits;
+use crate::proxy::{Edge, Settings, Worker};
 use crate::tasks::Tasks;
 
 /// Bytes of an answer that the system keeps for a client beyond what it has sent. Fewer would make a fast client wait; more
@@ -30,14 +31,20 @@ pub struct DataPath {
     address: SocketAddr,
     kept: bool,
     limits: ConnectionLimits,
+    handshakes: ConnectionLimits,
     threads: Vec<Thread>,
 }
 
 struct Thread {
     // The thread alone holds it, so that the socket closes when the thread is done with it.
     socket: Weak<tokio::net::TcpListener>,
+    worker: Arc<Worker>,
     pulse: Pulse,
     handle: JoinHandle<Drained>,
+}
+
+fn handshake_share(bounds: &Limits) -> usize {
+    (bounds.handshakes / HANDSHAKE_SHARES).max(1)
 }
 
 /// How a drain went.
@@ -70,9 +77,9 @@ impl DataPath {
     /// The system refuses a thread, a runtime or a socket.
     pub fn start(edge: &Arc<Edge>, sockets: Sockets, tls: Option<&Tls>, drain: Duration) -> io::Result<Self> {
         let (address, kept) = (sockets.address()?, sockets.are_kept());
-        let bounds = &edge.parts().limits;
+        let bounds = &edge.parts().settings.limits;
         let limits = ConnectionLimits::new(bounds.connections, bounds.connections_per_address);
-        let handshakes = ConnectionLimits::new(bounds.handshakes, (bounds.handshakes / HANDSHAKE_SHARES).max(1));
+        let handshakes = ConnectionLimits::new(bounds.handshakes, handshake_share(bounds));
         let mut threads = Vec::new();
         for (number, socket) in sockets.into_inner().into_iter().enumerate() {
             // Connections take it over from their listener.
@@ -85,13 +92,13 @@ impl DataPath {
             let (socket, tasks, (pulse, beat)) = (Arc::downgrade(&listener), Tasks::new(), pulse::pulse());
             let worker = Worker::new(Arc::clone(edge), tasks.clone());
             let (limits, handshakes, tls) = (limits.clone(), handshakes.clone(), tls.cloned());
-            let acceptor = Acceptor { listener, worker, limits, handshakes, tls, tasks };
+            let acceptor = Acceptor { listener, worker: worker.clone(), limits, handshakes, tls, tasks };
             let handle = Tasks::thread(&format!("edge-{number}"), move || {
                 runtime.block_on(beat.beside(serve(acceptor, kept, drain)))
             })?;
-            threads.push(Thread { socket, pulse, handle });
+            threads.push(Thread { socket, worker, pulse, handle });
         }
-        Ok(DataPath { address, kept, limits, threads })
+        Ok(DataPath { address, kept, limits, handshakes, threads })
     }
 
     /// Where it listens.
@@ -102,6 +109,19 @@ impl DataPath {
     /// Client connections that are open.
     pub fn connections(&self) -> usize {
         self.limits.open()
+    }
+
+    /// The settings of now; `None` when it has no thread.
+    pub fn settings(&self) -> Option<Arc<Settings>> {
+        self.threads.first().map(|thread| thread.worker.settings())
+    }
+
+    /// Serves what comes from now on with these settings; what is open stays open.
+    pub fn set(&self, settings: &Settings) {
+        let bounds = &settings.limits;
+        self.limits.set(bounds.connections, bounds.connections_per_address);
+        self.handshakes.set(bounds.handshakes, handshake_share(bounds));
+        self.threads.iter().for_each(|thread| thread.worker.set(settings.clone()));
     }
 
     /// Further descriptors of the listening sockets, for a process that is to take over.

@@ -7,6 +7,7 @@ use super::Worker;
 use super::authorize::Grant;
 use super::exchange::{AuditState, Exchange};
 use super::routes::RouteKind;
+use super::settings::Settings;
 use crate::directory::GatewayStanding;
 use crate::gateway::permits::{AdmitError, TurnPermit};
 use crate::telemetry::reason::Reason;
@@ -14,13 +15,14 @@ use crate::telemetry::reason::Reason;
 /// Admits a request, after waiting for a permit where it is a turn.
 pub(super) async fn admit(
     worker: &Worker,
+    settings: &Settings,
     exchange: &mut Exchange,
     grant: &Grant,
     kind: RouteKind,
 ) -> Result<(), Reason> {
     let edge = worker.edge.parts();
     let person = grant.session().person().uid();
-    edge.rates.asks(person)?;
+    settings.rates.asks(person)?;
     // What is no turn is short, and its connection ends with it.
     let drained = || kind.is_turn() && edge.ending.draining().is_cancelled();
     if drained() {

@@ -5,11 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::ending::Ending;
-use super::forwarders::Forwarders;
-use super::head::AllowedHosts;
-use super::rates::Rates;
 use super::routes::Routes;
-use crate::config::{Deadlines, HeaderText, Limits};
+use super::settings::Settings;
 use crate::directory::Directory;
 use crate::gateway::permits::Turns;
 use crate::gateway::runs::Runs;
@@ -24,30 +21,18 @@ const STALENESS_LIMIT: Duration = Duration::from_secs(30);
 
 /// Everything that an edge is made of.
 pub struct EdgeParts {
-    /// Authorities that requests may name.
-    pub hosts: AllowedHosts,
-    /// Networks whose word about a client counts.
-    pub forwarders: Forwarders,
+    /// What it begins with; each worker has its own from then on.
+    pub settings: Settings,
     /// Login → bot.
     pub directory: Arc<Directory>,
     /// Who is signed in.
     pub sessions: Sessions,
     /// The served routes.
     pub routes: Routes,
-    /// Bounds on people and bodies.
-    pub limits: Limits,
-    /// How often people and addresses may ask.
-    pub rates: Rates,
-    /// Bounds on waiting.
-    pub deadlines: Deadlines,
     /// Longest pause between two writes of a gateway: it notices by writing alone that a stream is read no more.
     pub gateway_pause: Duration,
     /// Permits, one entry per gateway in the order of the configuration.
     pub turns: Vec<Turns>,
-    /// Further request headers to let through, one entry per gateway.
-    pub forward_headers: Vec<Vec<HeaderText>>,
-    /// Whether session cookies count also where the client's side is not encrypted: loopback alone.
-    pub insecure_cookies: bool,
     /// Audit log.
     pub audit: Audit,
     /// Metric handles.

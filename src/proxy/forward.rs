@@ -63,17 +63,18 @@ async fn send(
     // A run start is a task of its own already.
     let follow = kind == RouteKind::Turn;
     let cancelled = asked.grant.session().cancelled();
-    let deadlines = &worker.edge.parts().deadlines;
+    let deadlines = &asked.settings.deadlines;
+    let connect_within = deadlines.connect;
     let deadlines = CallDeadlines { head: deadlines.response_head, idle: deadlines.idle };
     exchange.sends(body.progress());
-    let mut outgoing = Outgoing::new(head(worker, &asked, exchange.request_id()), body);
+    let mut outgoing = Outgoing::new(head(&asked, exchange.request_id()), body);
     let mut fresh = false;
     loop {
         let idle = if fresh { None } else { worker.pool.take(target) };
         let link = match idle {
             Some(link) => link,
             // Boxed, because most requests need none and would carry the room for it about.
-            None => match cancelled.run_until_cancelled(Box::pin(connect(worker, target))).await {
+            None => match cancelled.run_until_cancelled(Box::pin(connect(worker, target, connect_within))).await {
                 Some(Ok(link)) => link,
                 Some(Err(reason)) => return Err((exchange, reason)),
                 None => return Err((exchange, Reason::SessionRevoked)),
@@ -97,7 +98,7 @@ async fn send(
                 match error {
                     CallError::Unsent(unsent) if reused && !fresh => outgoing = *unsent,
                     CallError::NoHead(_) if reused && !fresh && bodiless && is_safe(asked.view.method) => {
-                        outgoing = Outgoing::new(head(worker, &asked, exchange.request_id()), RequestBody::empty());
+                        outgoing = Outgoing::new(head(&asked, exchange.request_id()), RequestBody::empty());
                     }
                     error => return Err((exchange, failure(worker, target, &error))),
                 }
@@ -109,8 +110,8 @@ async fn send(
 }
 
 /// The rewritten head, as it is sent.
-fn head(worker: &Worker, asked: &PassingHead<'_>, request_id: &HeaderValue) -> RequestHead {
-    engine::outgoing(&asked.view, &asked.rewritten(worker), request_id)
+fn head(asked: &PassingHead<'_>, request_id: &HeaderValue) -> RequestHead {
+    engine::outgoing(&asked.view, &asked.rewritten(), request_id)
 }
 
 /// Waits until the session is revoked; for the start of a run a little longer, because the gateway runs it all the same.
@@ -139,8 +140,8 @@ fn abandoned(under_way: UnderWay) -> Box<Exchange> {
     under_way.abandon().expect("a call under way has its exchange")
 }
 
-async fn connect(worker: &Worker, target: &GatewayTarget) -> Result<Box<Link>, Reason> {
-    let (deadline, metrics) = (worker.edge.parts().deadlines.connect, worker.edge.metrics());
+async fn connect(worker: &Worker, target: &GatewayTarget, deadline: Duration) -> Result<Box<Link>, Reason> {
+    let metrics = worker.edge.metrics();
     Link::open(target, deadline, &worker.counts).await.map_err(|error| {
         let kind = match error {
             ConnectError::Timeout => UpstreamErrorKind::ConnectTimeout,

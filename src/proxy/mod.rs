@@ -29,12 +29,14 @@ mod respond;
 mod rewrite;
 mod routes;
 mod run_start;
+mod settings;
 mod subscriber;
 mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arc_swap::ArcSwap;
 use http::header::TRANSFER_ENCODING;
 use http::{Method, Request};
 use http_body::Body;
@@ -52,6 +54,7 @@ pub use rates::Rates;
 pub use reply::{OwnFields, Reply};
 pub use rewrite::Outbound;
 pub use routes::{NO_ROUTE, Route, RouteKind, Routes};
+pub use settings::Settings;
 pub use subscriber::Subscriber;
 
 use crate::gateway::pool::Pool;
@@ -73,6 +76,8 @@ pub struct Worker {
     tasks: Tasks,
     request_ids: RequestIds,
     counts: Arc<Shard>,
+    // Its own copy: a request counts its use of it, and no other thread's.
+    settings: ArcSwap<Settings>,
     cut: AtomicUsize,
 }
 
@@ -81,12 +86,31 @@ impl Worker {
     pub fn new(edge: Arc<Edge>, tasks: Tasks) -> Arc<Self> {
         let pool = Pool::new(edge.parts().turns.len());
         let counts = edge.metrics().shard();
-        Arc::new(Worker { edge, pool, tasks, request_ids: RequestIds::new(), counts, cut: AtomicUsize::new(0) })
+        let settings = ArcSwap::from_pointee(edge.parts().settings.clone());
+        Arc::new(Worker {
+            edge,
+            pool,
+            tasks,
+            request_ids: RequestIds::new(),
+            counts,
+            settings,
+            cut: AtomicUsize::new(0),
+        })
     }
 
     /// The shared state.
     pub fn edge(&self) -> &Arc<Edge> {
         &self.edge
+    }
+
+    /// The settings of now.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// Serves what comes from now on with these settings. A connection keeps its deadlines.
+    pub fn set(&self, settings: Settings) {
+        self.settings.store(Arc::new(settings));
     }
 
     /// What this thread counts.
@@ -104,15 +128,12 @@ impl Worker {
 pub struct Gate {
     worker: Arc<Worker>,
     client: Client,
-    // Its word about the clients behind it counts.
-    is_forwarder: bool,
 }
 
 impl Gate {
     /// The gate for this client.
     pub fn new(worker: Arc<Worker>, client: Client) -> Self {
-        let is_forwarder = worker.edge.parts().forwarders.contains(client.address());
-        Gate { worker, client, is_forwarder }
+        Gate { worker, client }
     }
 
     /// Serves one request that hyper has read.
@@ -132,18 +153,20 @@ impl Gate {
 
     /// Serves one request.
     pub async fn serve_head(&self, head: impl Head, body: Arriving) -> Reply {
-        if !self.is_forwarder {
-            return serve(&self.worker, Ok(&self.client), head, body).await;
+        let settings = self.worker.settings();
+        if !settings.forwarders.contains(self.client.address()) {
+            return serve(&self.worker, settings, Ok(&self.client), head, body).await;
         }
-        let told = self.worker.edge.parts().forwarders.client(&self.client, &head.lines());
+        let told = settings.forwarders.client(&self.client, &head.lines());
         let asking = told.as_ref().map_err(|reason| (&self.client, *reason));
-        Box::pin(serve(&self.worker, asking, head, body)).await
+        Box::pin(serve(&self.worker, settings, asking, head, body)).await
     }
 }
 
 /// `asking`: the client; or the forwarder whose word about it is refused, and why.
 async fn serve(
     worker: &Arc<Worker>,
+    settings: Arc<Settings>,
     asking: Result<&Client, (&Client, Reason)>,
     head: impl Head,
     body: Arriving,
@@ -157,7 +180,7 @@ async fn serve(
     let decided = understood.and_then(|client| {
         // 1. Version, framing, Host, target, sizes, CONNECT and TRACE.
         head.check(client.is_secure()).map_err(Refusal::of)?;
-        decide(worker, client, &mut exchange, head.view(&lines))
+        decide(worker, &settings, client, &mut exchange, head.view(&lines))
     });
     let (grant, asked, kind) = match decided {
         Ok(Decision::Forward { grant, asked, kind }) => (grant, asked, kind),
@@ -169,7 +192,7 @@ async fn serve(
         Err(refusal) => return refuse(exchange, refusal, unread),
     };
     // 7. The person's rate, drain, gateway state, permit, room for the audit records.
-    if let Err(reason) = admit::admit(worker, &mut exchange, &grant, kind).await {
+    if let Err(reason) = admit::admit(worker, &settings, &mut exchange, &grant, kind).await {
         return refuse(exchange, Refusal::of(reason), unread);
     }
     match kind {
@@ -181,14 +204,16 @@ async fn serve(
             let passing = async move {
                 let lines = head.lines();
                 let view = head.view(&lines);
-                let head = PassingHead { view, asked, grant: &grant, kind, client: &client, has_body: unread };
+                let (grant, client, settings) = (&grant, &client, &*settings);
+                let head = PassingHead { view, asked, grant, kind, client, settings, has_body: unread };
                 pass(&worker, exchange, head, body).await
             };
             Box::pin(run_start::detached(&tasks, passing)).await
         }
         RouteKind::Read | RouteKind::Change | RouteKind::Turn => {
             let view = head.view(&lines);
-            let head = PassingHead { view, asked, grant: &grant, kind, client, has_body: unread };
+            let (grant, settings) = (&grant, &*settings);
+            let head = PassingHead { view, asked, grant, kind, client, settings, has_body: unread };
             pass(worker, exchange, head, body).await
         }
     }
@@ -201,6 +226,7 @@ struct PassingHead<'r> {
     grant: &'r Grant,
     kind: RouteKind,
     client: &'r Client,
+    settings: &'r Settings,
     has_body: bool,
 }
 
@@ -211,11 +237,17 @@ enum Decision {
 }
 
 /// Decisions 1 to 6, in their order. Nothing here waits.
-fn decide(worker: &Worker, client: &Client, exchange: &mut Exchange, head: HeadView<'_>) -> Result<Decision, Refusal> {
+fn decide(
+    worker: &Worker,
+    settings: &Settings,
+    client: &Client,
+    exchange: &mut Exchange,
+    head: HeadView<'_>,
+) -> Result<Decision, Refusal> {
     let edge = worker.edge.parts();
-    let screened = Screened::new(head, &edge.hosts)?;
+    let screened = Screened::new(head, &settings.hosts)?;
     // 2. The address's rate, whatever the credential; the edge's own pages; `/mcp` has no server behind it yet, so whoever asks gets the one 401.
-    edge.rates.asks_from(exchange.peer()).map_err(Refusal::of)?;
+    settings.rates.asks_from(exchange.peer()).map_err(Refusal::of)?;
     if let Some(response) = own_pages::serve(&screened) {
         return response.map(|page| {
             exchange.on_route(routes::OWN_PAGE, "GET", "/health");
@@ -227,7 +259,7 @@ fn decide(worker: &Worker, client: &Client, exchange: &mut Exchange, head: HeadV
         return Err(Refusal::of(Reason::StoreStale));
     }
     let head_lines = head.lines.iter().map(|line| (line.name.as_bytes(), line.value));
-    let credential = credential(head_lines, client.is_secure() || edge.insecure_cookies).map_err(Refusal::of)?;
+    let credential = credential(head_lines, client.is_secure() || settings.insecure_cookies).map_err(Refusal::of)?;
     let session = edge.sessions.lookup(&credential.token, now_ms()).map_err(|refused| {
         exchange.concerns(refused.person);
         Refusal::of(refused.reason)
@@ -240,7 +272,7 @@ fn decide(worker: &Worker, client: &Client, exchange: &mut Exchange, head: HeadV
     let grant = Grant::new(session, &edge.directory, screened.target().profile()).map_err(Refusal::of)?;
     exchange.granted(grant.clone());
     // 5 and 6. Route, method; content coding, declared length, expectation.
-    let route = narrow::narrow(&screened, &edge.routes, edge.limits.max_body_bytes)?;
+    let route = narrow::narrow(&screened, &edge.routes, settings.limits.max_body_bytes)?;
     exchange.on_route(route.label(), route.method(), route.template());
     if let Some(run) = run_start::may_end(screened.target().path()) {
         exchange.may_end(run);
@@ -250,9 +282,8 @@ fn decide(worker: &Worker, client: &Client, exchange: &mut Exchange, head: HeadV
 
 /// Rewrites and forwards an admitted request.
 async fn pass(worker: &Worker, exchange: Box<Exchange>, head: PassingHead<'_>, body: Arriving) -> Reply {
-    let edge = worker.edge.parts();
-    let unread = head.has_body;
-    let body = RequestBody::new(body, edge.limits.max_body_bytes, edge.deadlines.body);
+    let (unread, settings) = (head.has_body, head.settings);
+    let body = RequestBody::new(body, settings.limits.max_body_bytes, settings.deadlines.body);
     match forward::forward(worker, head, body, exchange).await {
         Ok(response) => response,
         // Only a failed connection is certain to have sent nothing.
@@ -263,8 +294,8 @@ async fn pass(worker: &Worker, exchange: Box<Exchange>, head: PassingHead<'_>, b
 
 impl<'r> PassingHead<'r> {
     /// The head that goes to the grant's gateway.
-    fn rewritten(&self, worker: &Worker) -> Outbound<'r> {
-        let extra = worker.edge.parts().forward_headers.get(self.grant.bot().gateway().index());
+    fn rewritten(&self) -> Outbound<'r> {
+        let extra = self.settings.forward_headers.get(self.grant.bot().gateway().index());
         let extra = extra.map_or(&[][..], Vec::as_slice);
         Outbound::new(self.grant, &self.view, self.asked, extra, self.client)
     }

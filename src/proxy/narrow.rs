@@ -19,7 +19,7 @@ pub(super) fn narrow<'r>(screened: &Screened<'_>, routes: &'r Routes, max_body: 
         return Err(Refusal::of(Reason::ContentEncoding));
     }
     if let Some(declared) = head.values("content-length").next() {
-        // hyper has parsed it; what does not fit in 64 bits is over any limit.
+        // The engine has parsed it; what does not fit in 64 bits is over any limit.
         let length = std::str::from_utf8(declared).ok().and_then(|text| text.trim().parse::<u64>().ok());
         if length.is_none_or(|length| length > max_body) {
             return Err(Refusal::of(Reason::BodyTooLarge));

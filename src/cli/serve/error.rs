@@ -34,8 +34,6 @@ pub enum ServeError {
     Admin(ControlFileError),
     /// The system refuses a thread, a runtime or a signal handler.
     System(io::Error),
-    /// It did run, but requests were cut at its end.
-    Cut,
 }
 
 impl fmt::Display for ServeError {
@@ -53,7 +51,6 @@ impl fmt::Display for ServeError {
             }
             ServeError::Admin(error) => error.fmt(f),
             ServeError::System(error) => write!(f, "the system refuses: {error}"),
-            ServeError::Cut => f.write_str("not everything came to its own end; the log says what was cut"),
         }
     }
 }
@@ -71,8 +68,7 @@ impl std::error::Error for ServeError {
             | ServeError::Bind(_)
             | ServeError::Tls(_)
             | ServeError::Metrics(..)
-            | ServeError::System(_)
-            | ServeError::Cut => None,
+            | ServeError::System(_) => None,
         }
     }
 }

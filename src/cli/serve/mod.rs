@@ -7,10 +7,12 @@ mod error;
 mod inherited;
 mod notify;
 mod ready;
+mod reload;
 mod run_log;
 mod start;
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,6 +20,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub use error::ServeError;
 pub use inherited::{Inherited, InheritedError};
 pub use start::Running;
+
+use reload::Reloading;
 
 use crate::config::Config;
 use crate::gateway::permits::Turns;
@@ -31,7 +35,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// [`ServeError`]
-pub fn run(config: Config) -> Result<(), ServeError> {
+pub fn run(config: Config, file: &Path) -> Result<(), ServeError> {
     // A subscriber that is there already serves as well.
     let _ = crate::telemetry::trace::init(None);
     // Before there is another thread.
@@ -42,27 +46,30 @@ pub fn run(config: Config) -> Result<(), ServeError> {
         .enable_all()
         .build()
         .map_err(ServeError::System)?;
-    let served = runtime.block_on(until_stopped(config, inherited));
+    let served = runtime.block_on(until_stopped(config, file, inherited));
     runtime.shutdown_timeout(Duration::from_secs(5));
     served
 }
 
-async fn until_stopped(config: Config, inherited: Inherited) -> Result<(), ServeError> {
+async fn until_stopped(config: Config, file: &Path, inherited: Inherited) -> Result<(), ServeError> {
     let mut signals = StopSignals::new()?;
+    let mut reloading = Reloading::new(file, config.clone()).map_err(ServeError::System)?;
     notify::status("starting");
     let mut running = Running::start(config, inherited).await?;
     tell(&running);
     notify::ready(&format!("serving on {}", running.address()));
     tokio::select! {
         () = signals.next() => {}
+        () = reloading.run(&running) => {}
         // Never ends. A service manager that was told of the end does not ask any more.
         () = notify::watchdog(running.pulses()) => {}
     }
-    if drain(&mut running, &mut signals).await { Ok(()) } else { Err(ServeError::Cut) }
+    drain(&mut running, &mut signals).await;
+    Ok(())
 }
 
-/// Stops the edge, and tells how far it is. True when everything came to its own end.
-async fn drain(running: &mut Running, signals: &mut StopSignals) -> bool {
+/// Stops the edge, and tells how far it is.
+async fn drain(running: &mut Running, signals: &mut StopSignals) {
     let (ending, turns) = (running.ending().clone(), running.turns().to_vec());
     tracing::info!("draining; a second signal cuts what still runs");
     notify::stopping(&how_far(&turns));
@@ -72,7 +79,7 @@ async fn drain(running: &mut Running, signals: &mut StopSignals) -> bool {
         tokio::select! {
             clean = &mut stopped => {
                 tracing::info!(clean, "stopped");
-                return clean;
+                return;
             }
             () = signals.next() => {
                 tracing::warn!("a second signal: what still runs is cut");

@@ -28,6 +28,15 @@ pub(super) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// A changed configuration is looked at; followed by the word that everything serves.
+pub(super) fn reloading() {
+    // Both belong together (sd_notify(3), RELOADING=1).
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "the service manager could not be told"),
+    }
+}
+
 /// The end has begun.
 pub(super) fn stopping(status: &str) {
     tell(&[NotifyState::Stopping, NotifyState::Status(status)]);

@@ -18,7 +18,7 @@ use crate::gateway::runs::{ResumedRun, RunTimes, RunWatch, Runs};
 use crate::lifecycle::{Control, LoadReport, run_upkeep, same_user, watch_users};
 use crate::listener::tls::Tls;
 use crate::listener::{self, DataPath, Drained, Pulse, Sockets};
-use crate::proxy::{AllowedHosts, Edge, EdgeParts, Ending, Forwarders, Freshness, Rates, Routes};
+use crate::proxy::{Edge, EdgeParts, Ending, Freshness, Routes, Settings};
 use crate::store::{DataDirLock, RunRow};
 use crate::tasks::{Cancellation, Tasks};
 use crate::telemetry::access::AccessLog;
@@ -114,6 +114,16 @@ impl Running {
     /// Permits, one entry per gateway.
     pub fn turns(&self) -> &[Turns] {
         &self.turns
+    }
+
+    /// Serves what comes from now on by this configuration, in which only keys differ that need no restart.
+    pub fn set(&self, config: &Config) {
+        let Some((data_path, settings)) = self.data_path.as_ref().and_then(|path| Some((path, path.settings()?)))
+        else {
+            return;
+        };
+        let bound = Host::parse(&self.address.to_string(), 80);
+        data_path.set(&settings.changed(config, bound.as_ref()));
     }
 
     /// Whether the data path's threads do their work.
@@ -245,18 +255,12 @@ fn edge(
     let prover = control.prover().clone();
     let freshness = Arc::new(Freshness::never());
     let edge = Edge::new(EdgeParts {
-        hosts: AllowedHosts::new(config.listen.hosts.iter().chain(&bound)),
-        forwarders: Forwarders::new(&config.listen.trusted_forwarders),
+        settings: Settings::new(config, bound.as_ref()),
         directory: control.directory().clone(),
         sessions: control.sessions().clone(),
         routes,
-        limits: config.limits.clone(),
-        rates: Rates::new(&config.limits),
-        deadlines: config.deadlines.clone(),
         gateway_pause: KEEPALIVE_COMMENT,
         turns: turns.collect(),
-        forward_headers: config.gateways.iter().map(|gateway| gateway.forward_headers.clone()).collect(),
-        insecure_cookies: config.insecure_loopback_cookies,
         audit: control.audit().clone(),
         metrics,
         access_log,

@@ -40,7 +40,8 @@ const OUT_MAX_BYTES: usize = 8 * 1024;
 pub(super) async fn serve(socket: impl ClientSocket, pace: Arc<Pace>, client: Client, worker: Arc<Worker>) {
     let gate = Gate::new(worker.clone(), client);
     let leaving = std::pin::pin!(worker.edge().parts().ending.leaving().cancelled());
-    let watch = Watch::new(&worker, &pace, leaving);
+    let settings = worker.settings();
+    let watch = Watch::new(&worker, &settings.deadlines, &pace, leaving);
     let mut connection = Connection { socket, unread: Unread::default(), pace: &pace, watch, worker: &worker };
     let end = connection.run(&gate).await;
     let Connection { socket, watch: _counted, .. } = connection;

@@ -45,11 +45,11 @@ pub(super) struct Watch<'c> {
 impl<'c> Watch<'c> {
     /// Watches a connection that has just begun; it is to end when `leaving` does.
     pub(super) fn new(
-        worker: &'c Worker,
+        worker: &Worker,
+        deadlines: &'c Deadlines,
         pace: &'c Arc<Pace>,
         leaving: Pin<&'c mut (dyn Future<Output = ()> + Send)>,
     ) -> Self {
-        let deadlines = &worker.edge().parts().deadlines;
         Watch {
             pace,
             deadlines,

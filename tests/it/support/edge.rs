@@ -16,7 +16,7 @@ use botgate::identity::{SessionParts, Sessions};
 use botgate::listener::tls::Tls;
 use botgate::listener::{self, DataPath};
 use botgate::names::{GatewayName, Identifier, Login, ProfileName, Role, Uid};
-use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Ending, Forwarders, Freshness, Rates, Routes, now_ms};
+use botgate::proxy::{AllowedHosts, Edge, EdgeParts, Ending, Freshness, Routes, Settings, now_ms};
 use botgate::secret::{ApiServerKey, FreshToken, TokenKind};
 use botgate::tasks::Tasks;
 use botgate::telemetry::access::AccessLog;
@@ -168,18 +168,16 @@ impl TestEdge {
         let tls = config.listen.tls.as_ref();
         let tls = tls.map(|tls| Tls::load(tls, metrics.clone()).expect("certificates and keys of a test are right"));
         let edge = Edge::new(EdgeParts {
-            hosts: AllowedHosts::new([&bound, &Host::parse("127.0.0.1", 80).expect("a host")]),
-            forwarders: Forwarders::new(&config.listen.trusted_forwarders),
+            settings: Settings {
+                hosts: AllowedHosts::new([&bound, &Host::parse("127.0.0.1", 80).expect("a host")]),
+                insecure_cookies: config.listen.tls.is_none() && !setup.encrypted_cookies,
+                ..Settings::new(&config, Some(&bound))
+            },
             directory,
             sessions,
             routes,
-            rates: Rates::new(&config.limits),
-            limits: config.limits,
-            deadlines: config.deadlines,
             gateway_pause: Duration::from_millis(200),
             turns: vec![turns.clone()],
-            forward_headers: vec![config.gateways[0].forward_headers.clone()],
-            insecure_cookies: config.listen.tls.is_none() && !setup.encrypted_cookies,
             audit,
             access_log: setup.access_log.then(|| AccessLog::start(metrics.clone()).expect("the access log starts")),
             metrics,
