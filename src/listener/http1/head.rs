@@ -38,6 +38,8 @@ pub(super) struct Unread {
     bytes: Vec<u8>,
     // Up to here every line has been looked at.
     scanned: usize,
+    // The one empty line that may stand before a request has been.
+    overlooked: bool,
 }
 
 impl Unread {
@@ -77,12 +79,13 @@ impl Unread {
     /// Why it is refused. What follows it cannot be told from it.
     pub(super) fn head(&mut self) -> Result<Option<RequestHead>, Reason> {
         // One empty line before a request is overlooked (RFC 9112 section 2.2).
-        if self.scanned == 0 && self.bytes.starts_with(b"\r\n") {
+        if !self.overlooked && self.scanned == 0 && self.bytes.starts_with(b"\r\n") {
             self.bytes.drain(..2);
+            self.overlooked = true;
         }
         match self.bytes.first() {
             None => return Ok(None),
-            Some(b'\r') if self.bytes.len() == 1 && self.scanned == 0 => return Ok(None),
+            Some(b'\r') if self.bytes.len() == 1 && !self.overlooked => return Ok(None),
             // Nobody has to wait to learn that this is no request: another protocol's first byte.
             Some(byte) if !byte.is_ascii_alphabetic() => return Err(Reason::BadRequest),
             Some(_) => {}
@@ -99,7 +102,7 @@ impl Unread {
         }
         let rest = self.bytes.split_off(length);
         let bytes = std::mem::replace(&mut self.bytes, rest);
-        self.scanned = 0;
+        (self.scanned, self.overlooked) = (0, false);
         RequestHead::parse(bytes).map(Some)
     }
 
@@ -350,6 +353,18 @@ mod tests {
         }
         for first in ["\r\n\r\nGET / HTTP/1.1\r\n\r\n", "\nGET / HTTP/1.1\r\n\r\n", "\x16\x03\x01", "\0"] {
             assert!(read(first.as_bytes()).is_err(), "{first:?}");
+        }
+    }
+
+    #[test]
+    fn one_empty_line_is_overlooked_and_no_second_however_they_come() {
+        for piece in 1..5 {
+            let mut unread = Unread::default();
+            let read = b"\r\n\r\nGET / HTTP/1.1\r\n\r\n".chunks(piece).try_for_each(|part| {
+                unread.push(part);
+                unread.head().map(|_| ())
+            });
+            assert_eq!(read, Err(Reason::BadRequest), "{piece}");
         }
     }
 

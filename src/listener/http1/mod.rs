@@ -114,7 +114,7 @@ impl<S: ClientSocket> Connection<'_, S> {
                 if let Poll::Ready(response) = serving.as_mut().poll(cx) {
                     return Poll::Ready(Ok(response));
                 }
-                if upload.poll(cx, &mut self.socket, &mut self.unread).is_pending() {
+                if upload.poll(cx, &mut self.socket, &mut self.unread, self.pace).is_pending() {
                     return self.watch.poll(cx).map(Err);
                 }
             }
@@ -171,7 +171,7 @@ impl<S: ClientSocket> Connection<'_, S> {
                     Poll::Ready(Ok(())) | Poll::Pending => {}
                 }
                 // A client may read only when all of its request has been taken.
-                let fed = upload.poll(cx, &mut self.socket, &mut self.unread).is_ready();
+                let fed = upload.poll(cx, &mut self.socket, &mut self.unread, self.pace).is_ready();
                 if !fed || sent.is_pending() {
                     return self.watch.poll(cx).map(Err);
                 }

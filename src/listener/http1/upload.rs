@@ -15,6 +15,7 @@ use crate::gateway::answer::Framing;
 use crate::gateway::content::Content;
 use crate::gateway::feed::{Feeder, feed};
 use crate::gateway::request_body::Arriving;
+use crate::listener::pace::Pace;
 use crate::listener::socket::ClientSocket;
 
 /// Bytes that are read at once. They lie on the stack, so that a connection that waits holds no buffer.
@@ -63,14 +64,15 @@ impl Upload {
     }
 
     /// Reads on, as far as that is asked for; ready when a piece was given, or the body has broken off. Behind the body it
-    /// looks out for a client that leaves, which the socket notes.
+    /// looks out for a client that leaves, which it notes.
     pub(super) fn poll<S: ClientSocket>(
         &mut self,
         cx: &mut Context<'_>,
         socket: &mut S,
         unread: &mut Unread,
+        pace: &Pace,
     ) -> Poll<()> {
-        let Some((feeder, content)) = self.body.as_mut() else { return look_out(cx, socket, unread) };
+        let Some((feeder, content)) = self.body.as_mut() else { return look_out(cx, socket, unread, pace) };
         ready!(feeder.poll_asked(cx));
         let mut piece = Vec::new();
         let whole = loop {
@@ -85,7 +87,10 @@ impl Upload {
                 let _ = Pin::new(&mut *socket).poll_flush(cx);
                 match ready!(read(cx, socket, unread)) {
                     true => {}
-                    false => break None,
+                    false => {
+                        pace.left();
+                        break None;
+                    }
                 }
             }
             self.interim = b"";
@@ -124,10 +129,11 @@ pub(super) fn read<S: ClientSocket>(cx: &mut Context<'_>, socket: &mut S, unread
 }
 
 /// Reads what the client sends behind its request, as far as one buffer goes: it is the next request, or its leaving.
-fn look_out<S: ClientSocket>(cx: &mut Context<'_>, socket: &mut S, unread: &mut Unread) -> Poll<()> {
+fn look_out<S: ClientSocket>(cx: &mut Context<'_>, socket: &mut S, unread: &mut Unread, pace: &Pace) -> Poll<()> {
     while unread.len() < READ_BYTES {
         if !ready!(read(cx, socket, unread)) {
-            // Whoever watches the connection learns of it from the socket.
+            // Over TLS the socket has not seen it yet: the client may end its side by a word.
+            pace.left();
             return Poll::Pending;
         }
     }
