@@ -29,7 +29,9 @@ pub fn requests(bytes: &[u8]) {
         let Some(other) = theirs.get(place) else { return };
         // A target in no form that is served is refused once it is looked at, whatever hyper makes of it.
         let same_target = own.1 == other.1 || !own.1.starts_with('/') || own.1.contains('#');
-        let same = same_target && (&own.0, &own.2, &own.3) == (&other.0, &other.2, &other.3);
+        // A body that is refused here is no reading; hyper takes some chunk extensions that the grammar does not.
+        let same_body = own.3.is_none() || own.3 == other.3;
+        let same = same_target && same_body && (&own.0, &own.2) == (&other.0, &other.2);
         assert!(same, "request {place} of {:?}: {own:?}, {other:?}", String::from_utf8_lossy(bytes));
         if own.3.is_none() {
             return;
